@@ -83,7 +83,8 @@ struct OpenDeviceReply {
 /// travels with the reply (channel or async fd); when it does, the shim stores the new fd number at
 /// `fd_offset` of the response. Requests that name a completion channel by fd number (CREATE_CQ,
 /// EX_CREATE_CQ) carry the channel's handle in that field instead: the shim translates. A QP's and
-/// a CQ's handle are their doorbell slots. `written` is what write() returns when `error` is 0.
+/// a CQ's handle name their doorbell slots (make_handle in doorbell.h; on shard 0 it is the slot).
+/// `written` is what write() returns when `error` is 0.
 struct CommandReply {
   std::uint32_t response_bytes;
   std::uint32_t patch_count;
