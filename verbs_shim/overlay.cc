@@ -1,0 +1,98 @@
+// The poll_cq overlay. Programs poll completion queues in tight loops, and where cores are short
+// they poll while the worker that would complete them waits for a core. After ibv_open_device of an
+// emulated device, its public ops.poll_cq is ours: it calls the provider's and, after kPatience
+// empty polls in a row on one thread, yields the core at each further one. Only the public layout
+// of ibv_context is relied on. Callers that found ibv_open_device by dlsym miss the overlay, and
+// lose nothing else by it.
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+#include <sched.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <utility>
+
+#include "verbs_shim/export.h"
+#include "verbs_shim/fd_table.h"
+
+namespace rocemu::shim {
+namespace {
+
+using PollCq = int (*)(ibv_cq*, int, ibv_wc*);
+
+// Distinct provider functions that can be overlaid in one process: the versions of librxe loaded.
+constexpr std::size_t kMaxProviders = 8;
+constexpr unsigned kPatience = 32;
+
+std::atomic<PollCq> provider_polls[kMaxProviders];
+thread_local unsigned empty_polls __attribute__((tls_model("initial-exec"))) = 0;
+
+template <std::size_t I>
+int poll_and_yield(ibv_cq* cq, int count, ibv_wc* completions) {
+  const PollCq poll = provider_polls[I].load(std::memory_order_relaxed);  // set before this ran
+  const int found = poll(cq, count, completions);
+  if (found != 0) {
+    empty_polls = 0;
+  } else if (++empty_polls >= kPatience) {
+    empty_polls = kPatience;
+    const int saved = errno;
+    sched_yield();
+    errno = saved;
+  }
+  return found;
+}
+
+template <std::size_t... I>
+constexpr std::array<PollCq, sizeof...(I)> make_overlays(std::index_sequence<I...>) {
+  return {poll_and_yield<I>...};
+}
+constexpr auto kOverlays = make_overlays(std::make_index_sequence<kMaxProviders>{});
+
+// Our function for a provider's; the provider's own when there are too many, or it is ours.
+PollCq overlay_for(PollCq provider) {
+  for (const PollCq overlay : kOverlays) {
+    if (overlay == provider) return provider;
+  }
+  for (std::size_t i = 0; i < kMaxProviders; ++i) {
+    PollCq expected = nullptr;
+    if (provider_polls[i].compare_exchange_strong(expected, provider, std::memory_order_acq_rel)) {
+      return kOverlays[i];
+    }
+    if (expected == provider) return kOverlays[i];
+  }
+  return provider;
+}
+
+using OpenDevice = ibv_context* (*)(ibv_device*);
+
+// libibverbs may be in a scope that RTLD_NEXT does not search: a Python module's dependencies.
+OpenDevice find_open_device() {
+  constexpr char kName[] = "ibv_open_device";
+  constexpr char kVersion[] = "IBVERBS_1.1";
+  void* found = dlvsym(RTLD_NEXT, kName, kVersion);
+  if (found == nullptr) {
+    void* library = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (library != nullptr) {
+      found = dlvsym(library, kName, kVersion);
+      dlclose(library);  // the application's reference keeps it
+    }
+  }
+  return reinterpret_cast<OpenDevice>(found);
+}
+
+}  // namespace
+}  // namespace rocemu::shim
+
+ROCEMU_INTERPOSE(ibv_context*, ibv_open_device, ibv_device* device) {
+  using namespace rocemu::shim;
+  const OpenDevice open_device = find_open_device();
+  if (open_device == nullptr) {
+    errno = ENOSYS;
+    return nullptr;
+  }
+  ibv_context* context = open_device(device);
+  if (context == nullptr || fd_kind(context->cmd_fd) != FdKind::kContext) return context;
+  if (context->ops.poll_cq != nullptr) context->ops.poll_cq = overlay_for(context->ops.poll_cq);
+  return context;
+}

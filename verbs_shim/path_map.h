@@ -1,0 +1,64 @@
+// Which paths are emulated, and where they really lead. Paths below /sys/class/infiniband* are
+// those of the run-time directory's tree; /dev/infiniband holds the emulated devices and nothing
+// else, whatever the machine has there.
+#pragma once
+
+#include <limits.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rocemu::shim {
+
+enum class PathKind {
+  kOrdinary,  ///< Not ours.
+  kRedirect,  ///< `path` is the file to use instead.
+  kCounter,  ///< As kRedirect; its text is asked for from the daemon. `attribute` is within `path`.
+  kDevice,   ///< /dev/infiniband/uverbs<device_index>, which exists.
+  kAbsent,   ///< Does not exist in the emulated world.
+};
+
+struct MappedPath {
+  PathKind kind;
+  std::uint32_t device_index;
+  const char* attribute;  ///< The path below the sysfs root.
+  char path[PATH_MAX];
+};
+
+namespace detail {
+PathKind map_candidate(const char* path, MappedPath& out);
+}
+
+/// Cheap test that is true for every emulated path and few others.
+inline bool is_candidate(const char* path) {
+  if (path == nullptr || path[0] != '/') return false;
+  switch (path[1]) {
+    case 's':
+      return path[2] == 'y' && path[3] == 's';
+    case 'd':
+      return path[2] == 'e' && path[3] == 'v';
+    case '/':
+    case '.':
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Maps an absolute path; relative ones are ordinary. `out` is filled unless kOrdinary is returned.
+/// Any thread; may ask once whether there is a daemon.
+inline PathKind map_path(const char* path, MappedPath& out) {
+  return is_candidate(path) ? detail::map_candidate(path, out) : PathKind::kOrdinary;
+}
+
+/// As map_path for openat-like calls: a relative path below a directory that was opened inside the
+/// emulated sysfs is looked at too, for counters.
+PathKind map_path_at(int directory_fd, const char* path, MappedPath& out);
+
+/// The number of an emulated device, as stat() shows it.
+std::uint64_t device_number(std::uint32_t device_index);
+
+/// A path below the run-time directory's tree as the application knows it, in place; others stay.
+void unmap_path(char* path);
+
+}  // namespace rocemu::shim
