@@ -6,8 +6,10 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "verbs_shim/runtime.h"
 #include "verbs_shim/sys.h"
@@ -15,10 +17,11 @@
 namespace rocemu::shim {
 namespace {
 
-Context contexts[kMaxContexts];
-pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-sigset_t mask_before_fork;  // table lock
-std::atomic<std::uint32_t> live_count{0};
+constinit Context contexts[kMaxContexts]{};
+constinit pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+std::uint32_t used_slots = 0;  // slots ever taken, the first ones; table lock
+sigset_t mask_before_fork;     // table lock
+constinit std::atomic<std::uint32_t> live_count{0};
 
 class Locked {
  public:
@@ -32,10 +35,20 @@ class Locked {
   pthread_mutex_t& mutex_;
 };
 
+std::uint32_t index_of(const Context& context) {
+  return static_cast<std::uint32_t>(&context - contexts);
+}
+
+std::span<Context> used_contexts() {
+  const Locked locked(table_lock);
+  return std::span(contexts).first(used_slots);
+}
+
 Context* take_slot() {
   const Locked locked(table_lock);
   for (Context& context : contexts) {
-    if (context.state.load(std::memory_order_relaxed) != ContextState::kFree) continue;
+    if (context.state.load(std::memory_order_acquire) != ContextState::kFree) continue;
+    used_slots = std::max(used_slots, index_of(context) + 1);
     context.state.store(ContextState::kOpening, std::memory_order_relaxed);
     context.fd_count = 0;
     context.lock = PTHREAD_MUTEX_INITIALIZER;
@@ -44,10 +57,6 @@ Context* take_slot() {
     return &context;
   }
   return nullptr;
-}
-
-std::uint32_t index_of(const Context& context) {
-  return static_cast<std::uint32_t>(&context - contexts);
 }
 
 bool has_buffers(Context& context) {
@@ -238,7 +247,7 @@ void release_entry(const FdEntry& entry) {
 }
 
 bool vacate_hidden_fd(int fd) {
-  for (Context& context : contexts) {
+  for (Context& context : used_contexts()) {
     if (context.state.load(std::memory_order_acquire) != ContextState::kLive) continue;
     const Locked locked(context.lock);
     if (context.connection.fd == fd) {
@@ -273,7 +282,7 @@ void unlock_contexts_after_fork() {
 
 void drop_inherited_contexts() {
   table_lock = PTHREAD_MUTEX_INITIALIZER;  // held by nobody who exists in this process
-  for (Context& context : contexts) {
+  for (Context& context : used_contexts()) {
     const ContextState state = context.state.load(std::memory_order_relaxed);
     if (state == ContextState::kFree || state == ContextState::kInherited) continue;
     context.lock = PTHREAD_MUTEX_INITIALIZER;  // as above

@@ -11,12 +11,12 @@
 
 namespace rocemu::shim {
 
-std::atomic<std::uint8_t> detail::fd_kinds[kMaxTrackedFds];
+constinit std::atomic<std::uint8_t> detail::fd_kinds[kMaxTrackedFds]{};
 
 namespace {
 
-std::atomic<std::uint64_t> fd_words[kMaxTrackedFds];  // context << 32 | handle
-std::atomic<int> highest_fd{-1};
+constinit std::atomic<std::uint64_t> fd_words[kMaxTrackedFds]{};  // context << 32 | handle
+constinit std::atomic<int> highest_fd{-1};
 
 bool is_tracked(int fd) {
   return static_cast<unsigned>(fd) < static_cast<unsigned>(kMaxTrackedFds);

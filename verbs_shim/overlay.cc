@@ -25,7 +25,7 @@ using PollCq = int (*)(ibv_cq*, int, ibv_wc*);
 constexpr std::size_t kMaxProviders = 8;
 constexpr unsigned kPatience = 32;
 
-std::atomic<PollCq> provider_polls[kMaxProviders];
+constinit std::atomic<PollCq> provider_polls[kMaxProviders]{};
 thread_local unsigned empty_polls __attribute__((tls_model("initial-exec"))) = 0;
 
 template <std::size_t I>

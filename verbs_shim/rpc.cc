@@ -223,7 +223,7 @@ void close_fds(Reply& reply) {
 }
 
 bool is_daemon_there() {
-  static std::atomic<bool> was_there{false};
+  static constinit std::atomic<bool> was_there{false};
   if (was_there.load(std::memory_order_relaxed)) return true;
   const int saved = errno;
   const sys::SignalGuard guard;

@@ -29,8 +29,8 @@ struct Process {
   std::atomic<std::atomic<pid_t>*> owner;  ///< In the page that children find zeroed.
 };
 
-Process process;
-pthread_once_t process_once = PTHREAD_ONCE_INIT;
+constinit Process process{};
+constinit pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
 void find_directory() {
   const char* chosen = secure_getenv(abi::kRuntimeDirVariable);
@@ -68,7 +68,7 @@ void initialise() {
   const char* quiet = secure_getenv("ROCEMU_QUIET");
   process.is_quiet = quiet != nullptr && quiet[0] == '1';
 
-  static std::atomic<pid_t> unprotected;
+  static constinit std::atomic<pid_t> unprotected{0};
   std::atomic<pid_t>* owner = &unprotected;
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page != MAP_FAILED) {
