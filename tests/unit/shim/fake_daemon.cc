@@ -54,9 +54,9 @@ void write_tree(const std::filesystem::path& root) {
     write_file(verbs / "ibdev", "roce" + n);
     write_file(verbs / "dev", "231:" + std::to_string(192 + i));
     write_file(verbs / "abi_version", "1");
-    write_file(verbs / "device/modalias", "rdma_device:Nrxe_roce" + n);
     const auto device = root / "class/infiniband" / ("roce" + n);
     write_file(device / "node_type", "1: CA");
+    write_file(device / "device/modalias", "rdma_device:Nrxe_roce" + n);
     write_file(device / "node_guid", "0000:52ff:fe6f:000" + n);
     write_file(device / "ports/1/state", "4: ACTIVE");
     write_file(device / "ports/1/counters/port_xmit_data", "stale");
