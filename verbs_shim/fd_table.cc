@@ -11,19 +11,27 @@
 
 namespace rocemu::shim {
 
-constinit std::atomic<std::uint8_t> detail::fd_kinds[kMaxTrackedFds]{};
+constinit std::uint8_t detail::fd_kinds[kMaxTrackedFds] = {};
 
 namespace {
 
-constinit std::atomic<std::uint64_t> fd_words[kMaxTrackedFds]{};  // context << 32 | handle
+constinit std::uint64_t fd_words[kMaxTrackedFds] = {};  // context << 32 | handle
 constinit std::atomic<int> highest_fd{-1};
+
+std::atomic_ref<std::uint8_t> kind_of(int fd) {
+  return std::atomic_ref<std::uint8_t>(detail::fd_kinds[fd]);
+}
+
+std::atomic_ref<std::uint64_t> word_of(int fd) {
+  return std::atomic_ref<std::uint64_t>(fd_words[fd]);
+}
 
 bool is_tracked(int fd) {
   return static_cast<unsigned>(fd) < static_cast<unsigned>(kMaxTrackedFds);
 }
 
 FdEntry entry_of(int fd, std::uint8_t kind) {
-  const std::uint64_t word = fd_words[fd].load(std::memory_order_relaxed);
+  const std::uint64_t word = word_of(fd).load(std::memory_order_relaxed);
   return {static_cast<FdKind>(kind), static_cast<std::uint32_t>(word >> 32),
           static_cast<std::uint32_t>(word)};
 }
@@ -42,18 +50,18 @@ int first_hidden_fd() {
 
 FdEntry fd_entry(int fd) {
   if (!is_tracked(fd)) return {};
-  return entry_of(fd, detail::fd_kinds[fd].load(std::memory_order_acquire));
+  return entry_of(fd, kind_of(fd).load(std::memory_order_acquire));
 }
 
 bool set_fd(int fd, const FdEntry& entry) {
   if (!is_tracked(fd)) return false;
-  fd_words[fd].store(std::uint64_t{entry.context} << 32 | entry.handle, std::memory_order_relaxed);
+  word_of(fd).store(std::uint64_t{entry.context} << 32 | entry.handle, std::memory_order_relaxed);
   int highest = highest_fd.load(std::memory_order_relaxed);
   while (highest < fd &&
          !highest_fd.compare_exchange_weak(highest, fd, std::memory_order_relaxed)) {
   }
-  detail::fd_kinds[fd].store(static_cast<std::uint8_t>(entry.kind),
-                             std::memory_order_release);  // pairs with fd_kind's acquire
+  kind_of(fd).store(static_cast<std::uint8_t>(entry.kind),
+                    std::memory_order_release);  // pairs with fd_kind's acquire
   return true;
 }
 
@@ -61,7 +69,7 @@ FdEntry take_fd(int fd) {
   if (!is_tracked(fd)) return {};
   const FdEntry entry = fd_entry(fd);
   std::uint8_t expected = static_cast<std::uint8_t>(entry.kind);
-  if (!detail::fd_kinds[fd].compare_exchange_strong(expected, 0, std::memory_order_acq_rel)) {
+  if (!kind_of(fd).compare_exchange_strong(expected, 0, std::memory_order_acq_rel)) {
     return {};
   }
   return entry;

@@ -27,13 +27,13 @@ struct FdEntry {
 };
 
 namespace detail {
-extern std::atomic<std::uint8_t> fd_kinds[kMaxTrackedFds];
+extern std::uint8_t fd_kinds[kMaxTrackedFds];
 }
 
 inline FdKind fd_kind(int fd) {
   if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kMaxTrackedFds)) return FdKind::kOrdinary;
-  return static_cast<FdKind>(
-      detail::fd_kinds[fd].load(std::memory_order_acquire));  // pairs with set_fd's release
+  const std::atomic_ref<std::uint8_t> kind(detail::fd_kinds[fd]);
+  return static_cast<FdKind>(kind.load(std::memory_order_acquire));  // pairs with set_fd's release
 }
 
 FdEntry fd_entry(int fd);

@@ -85,7 +85,8 @@ ssize_t create_channel(int fd, int& channel) {
 }
 
 ssize_t create_cq(int fd, int channel, std::uint32_t& seen_channel) {
-  ib_uverbs_create_cq_resp response{};
+  ib_uverbs_create_cq_resp response;
+  std::memset(&response, 0, sizeof response);
   ib_uverbs_create_cq body{};
   body.response = address_of(&response);
   body.cqe = 16;
@@ -96,7 +97,8 @@ ssize_t create_cq(int fd, int channel, std::uint32_t& seen_channel) {
 }
 
 ssize_t create_cq_ex(int fd, int channel, std::uint32_t& seen_channel) {
-  ib_uverbs_ex_create_cq_resp response{};
+  ib_uverbs_ex_create_cq_resp response;
+  std::memset(&response, 0, sizeof response);
   struct {
     ib_uverbs_cmd_hdr header;
     ib_uverbs_ex_cmd_hdr ex;
@@ -113,7 +115,8 @@ ssize_t create_cq_ex(int fd, int channel, std::uint32_t& seen_channel) {
 }
 
 ssize_t post_send(int fd, std::uint32_t qp_handle) {
-  ib_uverbs_post_send body{};
+  ib_uverbs_post_send body;
+  std::memset(&body, 0, sizeof body);
   body.qp_handle = qp_handle;
   return write_command(fd, IB_USER_VERBS_CMD_POST_SEND, body, 4);
 }
