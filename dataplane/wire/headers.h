@@ -100,6 +100,13 @@ struct Feth {
   std::uint8_t selectivity_level = 0;  ///< 2 bits: 0 memory-region range, 1 whole region.
 };
 
+/// Selective acknowledgement bitmap, 16 bytes: bit i (from the most significant of the first byte)
+/// stands for the packet i + 1 after the AETH's cumulative PSN. Only between rocemu peers that
+/// agreed on it.
+struct SackEth {
+  std::array<std::uint8_t, 16> bitmap{};
+};
+
 /// AETH syndrome classes (9.7.5.1.2, table 47) and the NAK codes.
 enum class AethClass : std::uint8_t { kAck = 0, kRnrNak = 1, kReserved = 2, kNak = 3 };
 enum class NakCode : std::uint8_t {

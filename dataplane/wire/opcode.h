@@ -93,6 +93,7 @@ enum ExtendedHeader : std::uint16_t {
   kHasAtomicAckEth = 1 << 5,
   kHasImmDt = 1 << 6,
   kHasIeth = 1 << 7,
+  kHasSackEth = 1 << 8,  ///< Manufacturer range: 128-bit bitmap of packets received past a hole.
 };
 
 struct OpcodeInfo {

@@ -4,6 +4,7 @@
 // exact: re-encoding what was parsed gives the same bytes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -28,6 +29,7 @@ struct Packet {
   Ieth ieth;
   ImmDt imm;
   Feth feth;
+  SackEth sack;
   std::span<const std::byte> payload;  ///< Without pad bytes.
   std::uint16_t l3_offset = 0;         ///< Offset of IP header or GRH in the frame.
   std::uint16_t bth_offset = 0;
@@ -71,10 +73,10 @@ std::size_t write_headers(const Packet& packet, std::size_t payload_bytes,
 /// A path's headers, encoded once a QP and copied a packet: only lengths, IPv4 id and checksum are
 /// patched.
 struct PathTemplate {
-  std::uint8_t bytes[14 + 4 + 40 + 8] = {};
+  std::array<std::byte, 14 + 4 + 40 + 8> bytes{};
   std::uint8_t length = 0;
   std::uint8_t l3_offset = 0;
-  bool is_v1 = false;
+  RoceKind kind = RoceKind::kV2Ipv4;
   std::uint32_t ip_checksum_base = 0;  ///< Partial sum of the constant IPv4 words.
 };
 PathTemplate make_path_template(const PathHeaders& path);
@@ -87,6 +89,6 @@ std::size_t write_headers(const PathTemplate& path, const Packet& transport,
 /// Zeroes the pad, computes and stores the ICRC of the frame that starts at `frame` with
 /// `header_bytes` of headers, the payload already in place. Returns the whole frame length.
 std::size_t finish_frame(std::byte* frame, std::size_t header_bytes, std::size_t l3_offset,
-                         bool is_v1, std::size_t payload_bytes);
+                         RoceKind kind, std::size_t payload_bytes);
 
 }  // namespace rocemu::wire
