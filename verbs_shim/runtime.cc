@@ -60,6 +60,8 @@ void before_fork() { lock_contexts_for_fork(); }
 void after_fork_in_parent() { unlock_contexts_after_fork(); }
 void after_fork_in_child() {
   unlock_contexts_after_fork();
+  // Also where the kernel could not be asked to zero it.
+  process.owner.load(std::memory_order_acquire)->store(0, std::memory_order_relaxed);
   (void)is_owner();
 }
 

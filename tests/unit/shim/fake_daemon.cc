@@ -186,9 +186,19 @@ FakeDaemon::~FakeDaemon() {
   acceptor_.join();
   {
     const std::lock_guard lock(mutex_);
-    for (const int fd : sockets_) shutdown(fd, SHUT_RDWR);
+    for (const auto& [fd, thread] : threads_) shutdown(fd, SHUT_RDWR);
   }
-  for (auto& thread : threads_) thread.join();
+  for (;;) {
+    std::thread last;
+    {
+      const std::lock_guard lock(mutex_);
+      if (threads_.empty()) break;
+      last = std::move(threads_.begin()->second);
+      threads_.erase(threads_.begin());
+    }
+    last.join();
+  }
+  for (auto& thread : finished_) thread.join();
   close(listener_);
   close(stop_pipe_[0]);
   std::filesystem::remove_all(directory_);
@@ -201,9 +211,13 @@ void FakeDaemon::accept_loop() {
     if (waits[1].revents != 0) return;
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) continue;
-    const std::lock_guard lock(mutex_);
-    sockets_.push_back(fd);
-    threads_.emplace_back([this, fd] { serve(fd); });
+    std::vector<std::thread> finished;
+    {
+      const std::lock_guard lock(mutex_);
+      finished.swap(finished_);
+      threads_[fd] = std::thread([this, fd] { serve(fd); });
+    }
+    for (auto& thread : finished) thread.join();
   }
 }
 
@@ -226,7 +240,10 @@ void FakeDaemon::serve(int socket) {
   }
   if (was_context) count("open_contexts", -1);
   const std::lock_guard lock(mutex_);
-  std::erase(sockets_, socket);
+  if (const auto self = threads_.find(socket); self != threads_.end()) {
+    finished_.push_back(std::move(self->second));
+    threads_.erase(self);
+  }
   close(socket);
 }
 

@@ -79,8 +79,8 @@ class FakeDaemon {
   int stop_pipe_[2] = {-1, -1};
   std::thread acceptor_;
   std::mutex mutex_;
-  std::vector<std::thread> threads_;
-  std::vector<int> sockets_;
+  std::map<int, std::thread> threads_;  // by socket
+  std::vector<std::thread> finished_;
   std::map<std::string, std::int64_t> counters_;
   int commands_served_ = 0;
 };
