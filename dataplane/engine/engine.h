@@ -17,6 +17,7 @@
 #include "dataplane/engine/frame.h"
 #include "dataplane/memory/memory_port.h"
 #include "dataplane/memory/mr_table.h"
+#include "dataplane/transport/events.h"
 #include "dataplane/transport/qp_attr.h"
 #include "dataplane/transport/work_request.h"
 #include "rocemu/abi/counters.h"
@@ -51,36 +52,9 @@ struct EngineConfig {
       true;  ///< False: omit and ignore the ICRC when the sink says that it is trusted.
 };
 
-enum class AsyncEventType : std::uint8_t {
-  kCqError = 0,  // IBV_EVENT_*
-  kQpFatal = 1,
-  kQpRequestError = 2,
-  kQpAccessError = 3,
-  kCommEstablished = 4,
-  kSqDrained = 5,
-  kPathMigrated = 6,
-  kPathMigrationError = 7,
-  kSrqError = 14,
-  kSrqLimitReached = 15,
-  kQpLastWqeReached = 16,
-};
-
-struct AsyncEvent {
-  AsyncEventType type = AsyncEventType::kCqError;
-  QpNum qp;      ///< For QP events.
-  CqIndex cq;    ///< For kCqError.
-  SrqIndex srq;  ///< For SRQ events.
-};
-
-/// What the engine tells the outside; the implementation only queues (it is called in the middle of
-/// a turn).
-class EventSink {
- public:
-  virtual ~EventSink() = default;
-  /// An armed CQ got what it was armed for: exactly one completion event is due.
-  virtual void on_completion_event(CqIndex cq) = 0;
-  virtual void on_async_event(const AsyncEvent& event) = 0;
-};
+using transport::AsyncEvent;
+using transport::AsyncEventType;
+using transport::EventSink;
 
 struct CqInit {
   ContextId context;

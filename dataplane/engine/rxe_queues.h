@@ -43,7 +43,11 @@ class RxeQueues final : public transport::QueuePort {
   bool take_arm(const transport::ArmRef& arm, bool is_solicited) override;
 
  private:
+  std::byte* head_of(const transport::RingRef& ring) const;
+  std::byte* element_of(const transport::RingRef& ring, std::uint32_t index) const;
+
   std::vector<std::span<std::byte>> regions_;
+  std::vector<std::uint32_t> free_;
 };
 
 }  // namespace rocemu::engine

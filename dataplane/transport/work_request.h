@@ -124,7 +124,7 @@ struct Completion {
   std::uint32_t byte_length = 0;
   std::uint32_t immediate_or_rkey =
       0;  ///< Host order of the immediate, or the invalidated rkey (kWcWithInv).
-  QpNum qp;
+  QpNum qp = QpNum::none();
   QpNum source_qp{0};
   std::uint32_t flags = 0;
   std::uint16_t pkey_index = 0;
@@ -150,7 +150,8 @@ struct ArmRef {
 enum class ReadResult : std::uint8_t { kOk, kMalformed };
 
 struct QueueLimits {
-  std::uint32_t max_sge = 0;
+  std::uint32_t max_sge = 0;  ///< Of send work requests.
+  std::uint32_t max_recv_sge = 0;
   std::uint32_t max_inline_bytes = 0;
 };
 

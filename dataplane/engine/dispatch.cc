@@ -1,0 +1,113 @@
+// Input: frames to roles, doorbells, deadlines. Header checks run in one order for every frame,
+// each drop has one reason.
+#include <algorithm>
+
+#include "dataplane/engine/engine_impl.h"
+#include "dataplane/transport/completer.h"
+#include "dataplane/transport/completion.h"
+#include "dataplane/transport/recovery.h"
+#include "dataplane/transport/requester.h"
+#include "dataplane/transport/responder.h"
+
+namespace rocemu::engine {
+namespace {
+
+constexpr std::uint16_t kDefaultPkey = 0xffff;
+
+// Membership bit apart, the keys must be equal and one side a full member (10.9.1.2).
+bool is_pkey_accepted(std::uint16_t pkey) { return (pkey & 0x7fff) == (kDefaultPkey & 0x7fff); }
+
+bool is_from_peer(const transport::Qp& qp, const wire::Packet& packet) {
+  return packet.path.source == qp.attr.av.headers.destination &&
+         packet.path.destination == qp.attr.av.headers.source;
+}
+
+bool is_service_of(const wire::OpcodeInfo& info, const transport::Qp& qp) {
+  switch (qp.type) {
+    case transport::QpType::kRc:
+      return info.service == wire::Service::kRc;
+    case transport::QpType::kUc:
+      return info.service == wire::Service::kUc;
+    case transport::QpType::kUd:
+    case transport::QpType::kGsi:
+      return info.service == wire::Service::kUd;
+  }
+  return false;
+}
+
+}  // namespace
+
+DropReason Engine::Impl::accept_frame(Time now, std::span<const std::byte> frame,
+                                      wire::Packet& packet) {
+  if (!is_link_up) return DropReason::link_down;
+  const DropReason parsed = wire::parse_packet(frame, packet);
+  if (parsed != DropReason::none) return parsed;
+  if (std::ranges::find(gids, packet.path.destination) == gids.end()) {
+    return DropReason::wrong_destination;
+  }
+  if (config.always_icrc && !wire::check_icrc(frame, packet)) {
+    counters.add(Counter::rx_icrc_encapsulated);
+    return DropReason::bad_icrc;
+  }
+  const wire::OpcodeInfo& info = packet.info();
+  transport::Qp* qp = find_qp(packet.bth.destination_qp);
+  if (qp == nullptr) return DropReason::unknown_qp;
+  if (info.operation == wire::Operation::kCnp) {
+    // No reaction point is configured on any QP: seen, and not used.
+    counters.add(Counter::rp_cnp_ignored);
+    return DropReason::none;
+  }
+  if (!is_pkey_accepted(packet.bth.pkey)) return DropReason::bad_pkey;
+  if (!is_service_of(info, *qp)) return DropReason::wrong_service;
+  if (!is_from_peer(*qp, packet)) return DropReason::wrong_source;
+  ++qp->stats.rx_packets;
+  return info.is_request ? transport::on_request(shard, *qp, packet, now)
+                         : transport::on_response(shard, *qp, packet, now);
+}
+
+void Engine::Impl::receive(Time now, std::span<const std::byte> frame) {
+  wire::Packet packet;
+  const DropReason reason = accept_frame(now, frame, packet);
+  if (reason != DropReason::none) {
+    counters.add(reason);
+    counters.add(Counter::port_rcv_errors);
+    return;
+  }
+  counters.add(Counter::port_rcv_packets);
+  counters.add(Counter::unicast_rcv_packets);
+  counters.add(Counter::port_rcv_data, frame.size() / 4);
+  if ((packet.path.traffic_class & 3) == 3) counters.add(Counter::np_ecn_marked_roce_packets);
+}
+
+void Engine::on_frames(Time now, std::span<RxFrame> frames) {
+  for (const RxFrame& frame : frames) impl_->receive(now, frame.bytes());
+  transport::commit_moves(impl_->shard, now);
+  transport::forget_work_requests(impl_->shard);
+}
+
+void Engine::on_doorbells(Time now, std::span<const QpNum> qps) {
+  for (const QpNum number : qps) {
+    transport::Qp* qp = impl_->find_qp(number);
+    if (qp != nullptr) transport::on_doorbell(impl_->shard, *qp, now);
+  }
+}
+
+void Engine::on_cq_armed(Time, CqIndex cq_index) {
+  transport::Shard& shard = impl_->shard;
+  if (!shard.cqs.is_live(cq_index.value)) return;
+  const transport::Cq& cq = shard.cqs[cq_index.value];
+  if (!cq.is_armable || !shard.queues.has_unpolled(cq.ring, cq.producer)) return;
+  if (shard.queues.take_arm(cq.arm, true)) shard.events.on_completion_event(cq_index);
+}
+
+void Engine::on_deadline(Time now) {
+  transport::Shard& shard = impl_->shard;
+  while (const auto owner = shard.deadlines.pop_due(now)) {
+    if (shard.qps.is_live(*owner)) transport::run_timers(shard, shard.qps[*owner], now);
+  }
+  transport::forget_work_requests(shard);
+}
+
+std::optional<Time> Engine::next_deadline() const { return impl_->shard.deadlines.next(); }
+
+}  // namespace rocemu::engine

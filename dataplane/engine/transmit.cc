@@ -1,0 +1,160 @@
+// Output: a batch of frames is planned over the QPs that have something to send, their payload is
+// moved in one go, then each frame is finished and handed to the sink in the order of planning. A
+// frame whose payload could not be read is taken back, and so is what its QP planned after it.
+#include <algorithm>
+
+#include "dataplane/engine/engine_impl.h"
+#include "dataplane/transport/completion.h"
+#include "dataplane/transport/requester.h"
+#include "dataplane/transport/responder.h"
+
+namespace rocemu::engine {
+namespace {
+
+using transport::FramePlan;
+using transport::Planned;
+
+bool has_work(const transport::Shard& shard, const transport::Qp& qp) {
+  return transport::has_response(qp) || transport::can_send(shard, qp);
+}
+
+bool is_payload_moved(const transport::Shard& shard, const FramePlan& plan) {
+  const auto moves = std::span(shard.moves).subspan(plan.first_move, plan.move_count);
+  return std::ranges::all_of(
+      moves, [](const memory::Move& m) { return m.status == memory::MoveStatus::kDone; });
+}
+
+}  // namespace
+
+PlanOutcome Engine::Impl::plan_one(Time now, FrameSink& sink, transport::Qp& qp) {
+  const auto buffer = sink.allocate(qp.path_mtu + 8);
+  if (!buffer) {
+    counters.add(Counter::port_xmit_wait);
+    return PlanOutcome::kSinkFull;
+  }
+  Outgoing& out = outgoing[outgoing_count];
+  out.buffer = *buffer;
+  std::byte* payload = buffer->base + kTxHeadroom;
+  // Answers first: they are what the peer waits for.
+  const Planned planned = transport::has_response(qp)
+                              ? transport::plan_response(shard, qp, now, payload, out.plan)
+                              : transport::plan_request(shard, qp, now, payload, out.plan);
+  if (planned == Planned::kNothing) {
+    sink.discard(*buffer);
+    return PlanOutcome::kNothing;
+  }
+  ++outgoing_count;
+  ++qp.stats.tx_packets;
+  qp.stats.tx_payload_bytes += out.plan.payload_bytes;
+  return PlanOutcome::kPlanned;
+}
+
+void Engine::Impl::send(const Outgoing& out, FrameSink& sink) {
+  const FramePlan& plan = out.plan;
+  std::byte* frame = plan.payload - plan.header_bytes;
+  const transport::Qp& qp = shard.qps[plan.qp];
+  const bool is_v1 = qp.path.kind == wire::RoceKind::kV1;
+  const std::uint8_t pad = wire::pad_count(plan.payload_bytes);
+  std::byte* tail = plan.payload + plan.payload_bytes;
+  std::fill_n(tail, pad, std::byte{0});
+  const bool elides = !config.always_icrc && sink.capabilities().elides_icrc;
+  if (elides) {
+    if (plan.direct != nullptr) std::copy_n(plan.direct, plan.payload_bytes, plan.payload);
+    wire::store_icrc(tail + pad, 0);
+  } else {
+    wire::Icrc crc = wire::icrc_begin({frame, plan.header_bytes}, qp.path.l3_offset, is_v1);
+    crc = plan.direct != nullptr
+              ? wire::icrc_copy(crc, plan.payload, plan.direct, plan.payload_bytes)
+              : wire::icrc_update(crc, {plan.payload, plan.payload_bytes});
+    crc = wire::icrc_update(crc, {tail, pad});
+    wire::store_icrc(tail + pad, wire::icrc_finish(crc));
+  }
+  const std::uint32_t length =
+      plan.header_bytes + plan.payload_bytes + pad + static_cast<std::uint32_t>(wire::kIcrcBytes);
+  TxFrame tx;
+  tx.buffer = out.buffer;
+  tx.headers_start = static_cast<std::uint16_t>(frame - out.buffer.base);
+  tx.headers_bytes = plan.header_bytes;
+  tx.length = length;
+  sink.transmit(tx);
+  counters.add(Counter::port_xmit_packets);
+  counters.add(Counter::unicast_xmit_packets);
+  counters.add(Counter::port_xmit_data, length / 4);
+  counters.add(Counter::tx_payload_bytes, plan.payload_bytes);
+}
+
+void Engine::Impl::commit_outgoing(Time now, FrameSink& sink) {
+  if (shard.move_count != 0) {
+    shard.memory.move(std::span(shard.moves).first(shard.move_count));
+  }
+  for (std::size_t i = 0; i < outgoing_count; ++i) {
+    const Outgoing& out = outgoing[i];
+    if (out.plan.qp == transport::kNoIndex) continue;
+    if (out.plan.is_payload_ready || out.plan.direct != nullptr ||
+        is_payload_moved(shard, out.plan)) {
+      send(out, sink);
+      continue;
+    }
+    transport::Qp& qp = shard.qps[out.plan.qp];
+    sink.discard(out.buffer);
+    if (out.plan.kind == FramePlan::Kind::kRequest) {
+      counters.add(Counter::memory_faults);
+      transport::on_request_retracted(shard, qp, out.plan, now);
+    } else {
+      transport::on_response_retracted(shard, qp, out.plan, now);
+    }
+    // What the same role planned behind it must not overtake the gap.
+    for (std::size_t j = i + 1; j < outgoing_count; ++j) {
+      if (outgoing[j].plan.qp != out.plan.qp || outgoing[j].plan.kind != out.plan.kind) continue;
+      sink.discard(outgoing[j].buffer);
+      outgoing[j].plan.qp = transport::kNoIndex;
+    }
+  }
+  shard.move_count = 0;
+  outgoing_count = 0;
+}
+
+// One QP's turn: until its quantum, the batch, the budget or its work is used up.
+PlanOutcome Engine::Impl::plan_turn(Time now, FrameSink& sink, transport::Qp& qp, std::size_t& sent,
+                                    std::size_t budget) {
+  for (std::size_t quantum = 0; quantum < kQpQuantum && has_work(shard, qp); ++quantum) {
+    const bool has_moves = shard.move_count + transport::kMaxMovesPerPacket <= transport::kMaxMoves;
+    if (outgoing_count == kTransmitBatch || sent == budget || !has_moves) break;
+    const PlanOutcome outcome = plan_one(now, sink, qp);
+    if (outcome != PlanOutcome::kPlanned) return outcome;
+    ++sent;
+  }
+  return PlanOutcome::kPlanned;
+}
+
+std::size_t Engine::Impl::transmit(Time now, FrameSink& sink, std::size_t budget) {
+  std::size_t sent = 0;
+  PlanOutcome outcome = PlanOutcome::kPlanned;
+  while (sent < budget && outcome != PlanOutcome::kSinkFull && !shard.runnable.is_empty()) {
+    const std::size_t before = sent;
+    for (std::uint32_t turns = shard.runnable.size(); turns != 0; --turns) {
+      if (outgoing_count == kTransmitBatch || sent == budget) break;
+      transport::Qp& qp = shard.qps[*shard.runnable.pop()];
+      qp.is_scheduled = false;
+      outcome = plan_turn(now, sink, qp, sent, budget);
+      // A QP that found nothing to plan has changed state or waits for what will schedule it.
+      if (outcome != PlanOutcome::kNothing && has_work(shard, qp)) transport::schedule(shard, qp);
+      if (outcome == PlanOutcome::kSinkFull) break;
+    }
+    commit_outgoing(now, sink);
+    if (sent == before) break;
+  }
+  return sent;
+}
+
+std::size_t Engine::poll_transmit(Time now, FrameSink& sink, std::size_t budget) {
+  const std::size_t sent = impl_->transmit(now, sink, budget);
+  transport::forget_work_requests(impl_->shard);
+  return sent;
+}
+
+bool Engine::has_transmit_work() const { return !impl_->shard.runnable.is_empty(); }
+
+void Engine::on_released(Time, std::span<const FrameToken>) {}
+
+}  // namespace rocemu::engine

@@ -1,0 +1,294 @@
+#include "dataplane/transport/completer.h"
+
+#include <algorithm>
+
+#include "dataplane/transport/completion.h"
+#include "dataplane/transport/recovery.h"
+#include "rocemu/base/check.h"
+
+namespace rocemu::transport {
+namespace {
+
+// Oldest READ or atomic that waits for its response, or kNoIndex.
+std::uint32_t find_unanswered(const Shard& shard, const Qp& qp) {
+  for (std::uint32_t i = qp.record_head; i != kNoIndex; i = shard.records[i].next) {
+    const SendRecord& record = shard.records[i];
+    if (record.needs_response() && !record.is_answered()) return i;
+  }
+  return kNoIndex;
+}
+
+void advance_unacked(Shard& shard, Qp& qp, Psn psn, Time now) {
+  if (distance(qp.unacked_psn, psn) <= 0) return;
+  qp.unacked_psn = psn;
+  note_progress(shard, qp, now);
+}
+
+// Everything up to and including `psn` was executed by the peer. Returns false when a READ or
+// atomic among it has not been answered: its response is lost, and what follows it is not taken.
+bool acknowledge_through(Shard& shard, Qp& qp, Psn psn, Time now) {
+  commit_for(shard, qp, now);
+  while (qp.record_head != kNoIndex && qp.state != QpState::kErr) {
+    const SendRecord& head = shard.records[qp.record_head];
+    if (head.failure != WcStatus::kSuccess || distance(head.first_psn, psn) < 0) break;
+    if (head.needs_response() && !head.is_answered()) {
+      advance_unacked(shard, qp, head.first_psn + static_cast<std::int32_t>(head.received), now);
+      return false;
+    }
+    if (distance(head.last_psn(), psn) < 0) break;
+    const Psn next = head.last_psn().next();
+    retire_head(shard, qp, WcStatus::kSuccess);
+    advance_unacked(shard, qp, next, now);
+  }
+  advance_unacked(shard, qp, psn.next(), now);
+  return true;
+}
+
+void imply_nak(Shard& shard, Qp& qp, Time now) {
+  const std::uint32_t index = find_unanswered(shard, qp);
+  if (index == kNoIndex) return;
+  // The request stands to be sent again already: one gap costs one retry.
+  if (qp.tx_record == index) return;
+  shard.counters.add(Counter::implied_nak_seq_err);
+  const SendRecord& record = shard.records[index];
+  retry_from(shard, qp, record.first_psn + static_cast<std::int32_t>(record.received), now);
+}
+
+DropReason on_acknowledge(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
+  if (!acknowledge_through(shard, qp, packet.bth.psn, now)) imply_nak(shard, qp, now);
+  settle_head(shard, qp, now);
+  schedule(shard, qp);
+  return DropReason::none;
+}
+
+WcStatus status_of_nak(wire::NakCode code) {
+  switch (code) {
+    case wire::NakCode::kInvalidRequest:
+      return WcStatus::kRemInvReqErr;
+    case wire::NakCode::kRemoteAccessError:
+      return WcStatus::kRemAccessErr;
+    case wire::NakCode::kRemoteOperationalError:
+      return WcStatus::kRemOpErr;
+    case wire::NakCode::kInvalidRdRequest:
+      return WcStatus::kRemInvRdReqErr;
+    case wire::NakCode::kPsnSequenceError:
+      break;
+  }
+  return WcStatus::kBadRespErr;
+}
+
+void count_nak(Shard& shard, wire::NakCode code) {
+  if (code == wire::NakCode::kInvalidRequest) {
+    shard.counters.add(Counter::req_remote_invalid_request);
+  } else if (code == wire::NakCode::kRemoteAccessError) {
+    shard.counters.add(Counter::req_remote_access_errors);
+  }
+}
+
+// All before the NAK's PSN is acknowledged by it (9.7.5.2.4).
+DropReason on_nak(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
+  const Psn psn = packet.bth.psn;
+  ++qp.stats.naks_received;
+  const bool is_rnr = wire::aeth_class(packet.aeth.syndrome) == wire::AethClass::kRnrNak;
+  if (!acknowledge_through(shard, qp, psn.prev(), now)) {
+    imply_nak(shard, qp, now);
+    return DropReason::none;
+  }
+  settle_head(shard, qp, now);
+  if (qp.state == QpState::kErr || qp.record_head == kNoIndex) return DropReason::none;
+  if (is_rnr) {
+    shard.counters.add(Counter::rnr_nak_retry_err);
+    if (is_timer_set(qp, TimerKind::kRnr)) return DropReason::stale_response;
+    wait_rnr(shard, qp, psn, wire::aeth_value(packet.aeth.syndrome), now);
+    return DropReason::none;
+  }
+  const auto code = static_cast<wire::NakCode>(wire::aeth_value(packet.aeth.syndrome));
+  if (code == wire::NakCode::kPsnSequenceError) {
+    shard.counters.add(Counter::packet_seq_err);
+    retry_from(shard, qp, psn, now);
+    return DropReason::none;
+  }
+  count_nak(shard, code);
+  fail_head(shard, qp, status_of_nak(code), now);
+  return DropReason::none;
+}
+
+// Marks the request as failed; it ends when all before it are done.
+DropReason fail_record(Shard& shard, Qp& qp, SendRecord& record, WcStatus status, Time now) {
+  record.failure = status;
+  settle_head(shard, qp, now);
+  return DropReason::bad_response;
+}
+
+bool fits_read(const wire::Packet& packet, const Qp& qp, const SendRecord& record) {
+  const bool ends_request = record.received + 1 == record.requested;
+  if (packet.info().ends_message() != ends_request) return false;
+  const std::uint64_t offset = std::uint64_t{record.received} * qp.path_mtu;
+  const std::uint64_t expected = std::min<std::uint64_t>(record.length - offset, qp.path_mtu);
+  if (packet.payload.size() != expected) return false;
+  return !packet.info().has(wire::kHasAeth) ||
+         wire::aeth_class(packet.aeth.syndrome) == wire::AethClass::kAck;
+}
+
+// Plans the placement of `bytes` at `offset` of the request's SGEs. False: the request failed.
+bool plan_placement(Shard& shard, Qp& qp, SendRecord& record, std::span<const std::byte> bytes,
+                    SgeRange range) {
+  const SendWorkRequest* wr = read_send(shard, qp, record.wqe_index);
+  if (wr == nullptr || wr->length != record.length || wr->opcode != record.opcode) {
+    record.failure = WcStatus::kLocQpOpErr;
+    return false;
+  }
+  // The frame outlives the batch: actions run before on_frames returns.
+  auto* local = const_cast<std::byte*>(bytes.data());
+  const SgePlan plan = plan_sges(shard, qp, std::span(wr->sges).first(wr->sge_count), range,
+                                 memory::kAccessLocalWrite, memory::Direction::kToClient, local);
+  if (plan.fault != memory::MrFault::kNone) {
+    record.failure = WcStatus::kLocProtErr;
+    return false;
+  }
+  if (plan.direct != nullptr && range.length != 0) {
+    shard.moves[shard.move_count++] = {.space = SpaceId{},
+                                       .direction = memory::Direction::kToClient,
+                                       .status = memory::MoveStatus::kPending,
+                                       .length = range.length,
+                                       .client_va = 0,
+                                       .direct = plan.direct,
+                                       .local = local};
+  }
+  return true;
+}
+
+void add_action(Shard& shard, Qp& qp, std::uint32_t record, std::uint32_t first_move,
+                bool completes) {
+  Action& action = shard.actions[shard.action_count++];
+  action.kind = Action::Kind::kReadPlaced;
+  action.completes = completes;
+  action.qp = shard.index_of(qp);
+  action.record = record;
+  action.first_move = first_move;
+  action.move_count = shard.move_count - first_move;
+  ++qp.uncommitted;
+}
+
+DropReason on_read_response(Shard& shard, Qp& qp, std::uint32_t index, const wire::Packet& packet,
+                            Time now) {
+  SendRecord& record = shard.records[index];
+  if (!record.is_read() || !fits_read(packet, qp, record)) {
+    return fail_record(shard, qp, record, WcStatus::kBadRespErr, now);
+  }
+  reserve_packet(shard, now);
+  const std::uint32_t first_move = shard.move_count;
+  const SgeRange range{std::uint64_t{record.received} * qp.path_mtu,
+                       static_cast<std::uint32_t>(packet.payload.size())};
+  if (!plan_placement(shard, qp, record, packet.payload, range)) {
+    settle_head(shard, qp, now);
+    return DropReason::bad_response;
+  }
+  ++record.received;
+  shard.counters.add(Counter::rx_payload_bytes, packet.payload.size());
+  qp.stats.rx_payload_bytes += packet.payload.size();
+  add_action(shard, qp, index, first_move, record.is_answered());
+  advance_unacked(shard, qp, packet.bth.psn.next(), now);
+  return DropReason::none;
+}
+
+DropReason on_atomic_response(Shard& shard, Qp& qp, std::uint32_t index, const wire::Packet& packet,
+                              Time now) {
+  SendRecord& record = shard.records[index];
+  if (!record.is_atomic() || wire::aeth_class(packet.aeth.syndrome) != wire::AethClass::kAck) {
+    return fail_record(shard, qp, record, WcStatus::kBadRespErr, now);
+  }
+  reserve_packet(shard, now);
+  const std::uint32_t first_move = shard.move_count;
+  Action& action = shard.actions[shard.action_count];
+  action.word = packet.atomic_ack.original;
+  if (!plan_placement(shard, qp, record, std::as_bytes(std::span(&action.word, 1)),
+                      {0, sizeof action.word})) {
+    settle_head(shard, qp, now);
+    return DropReason::bad_response;
+  }
+  record.received = 1;
+  shard.counters.add(Counter::rx_payload_bytes, sizeof action.word);
+  qp.stats.rx_payload_bytes += sizeof action.word;
+  add_action(shard, qp, index, first_move, true);
+  advance_unacked(shard, qp, packet.bth.psn.next(), now);
+  return DropReason::none;
+}
+
+// A READ response or atomic acknowledgement: belongs to the oldest unanswered request or shows that
+// one is lost.
+DropReason on_data_response(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
+  std::uint32_t index = find_unanswered(shard, qp);
+  if (index == kNoIndex) return DropReason::ghost_response;
+  {
+    // The response acknowledges all requests before its own.
+    const Psn first = shard.records[index].first_psn;
+    if (distance(first, packet.bth.psn) < 0) return DropReason::stale_response;
+    if (qp.record_head != index) acknowledge_through(shard, qp, first.prev(), now);
+    if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
+    index = find_unanswered(shard, qp);
+    if (index == kNoIndex) return DropReason::ghost_response;
+  }
+  const SendRecord& record = shard.records[index];
+  if (record.failure != WcStatus::kSuccess) return DropReason::stale_response;
+  const Psn expected = record.first_psn + static_cast<std::int32_t>(record.received);
+  const std::int32_t ahead = distance(expected, packet.bth.psn);
+  if (ahead < 0) return DropReason::stale_response;
+  if (ahead > 0) {
+    imply_nak(shard, qp, now);
+    return DropReason::bad_response;
+  }
+  schedule(shard, qp);
+  return packet.info().operation == wire::Operation::kReadResponse
+             ? on_read_response(shard, qp, index, packet, now)
+             : on_atomic_response(shard, qp, index, packet, now);
+}
+
+}  // namespace
+
+DropReason on_response(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
+  if (qp.state != QpState::kRts && qp.state != QpState::kSqd) return DropReason::qp_not_ready;
+  const Psn psn = packet.bth.psn;
+  if (distance(psn, qp.sent_psn) <= 0) return DropReason::ghost_response;
+  if (distance(qp.unacked_psn, psn) < 0) return DropReason::stale_response;
+  switch (packet.info().operation) {
+    case wire::Operation::kAcknowledge:
+      return wire::aeth_class(packet.aeth.syndrome) == wire::AethClass::kAck
+                 ? on_acknowledge(shard, qp, packet, now)
+             : wire::aeth_class(packet.aeth.syndrome) == wire::AethClass::kReserved
+                 ? DropReason::bad_response
+                 : on_nak(shard, qp, packet, now);
+    case wire::Operation::kReadResponse:
+    case wire::Operation::kAtomicAcknowledge:
+      return on_data_response(shard, qp, packet, now);
+    default:
+      return DropReason::unknown_opcode;
+  }
+}
+
+void on_read_placed(Shard& shard, Qp& qp, const Action& action, bool is_done, Time now) {
+  // An earlier failure in the batch may have flushed the request.
+  if (qp.state == QpState::kErr || qp.state == QpState::kReset) return;
+  SendRecord& record = shard.records[action.record];
+  if (!is_done) record.failure = WcStatus::kLocProtErr;
+  if (action.completes && record.failure == WcStatus::kSuccess) {
+    ROCEMU_CHECK(action.record == qp.record_head);
+    retire_head(shard, qp, WcStatus::kSuccess);
+    schedule(shard, qp);
+  }
+  settle_head(shard, qp, now);
+}
+
+void settle_head(Shard& shard, Qp& qp, Time now) {
+  if (qp.state == QpState::kErr || qp.state == QpState::kReset) return;
+  if (qp.record_head != kNoIndex) {
+    const WcStatus failure = shard.records[qp.record_head].failure;
+    if (failure != WcStatus::kSuccess) fail_head(shard, qp, failure, now);
+  }
+  if (qp.record_head == kNoIndex && qp.is_sq_draining && qp.state == QpState::kSqd) {
+    qp.is_sq_draining = false;
+    if (qp.attr.sqd_async_notify) raise_event(shard, qp, AsyncEventType::kSqDrained);
+  }
+}
+
+}  // namespace rocemu::transport

@@ -1,0 +1,179 @@
+#include "dataplane/transport/completion.h"
+
+#include <algorithm>
+
+#include "rocemu/base/check.h"
+
+namespace rocemu::transport {
+namespace {
+
+constexpr Duration kFirstFlushInterval = milliseconds(1);
+constexpr Duration kLastFlushInterval = milliseconds(64);
+
+WcOpcode wc_opcode(WrOpcode opcode) {
+  switch (opcode) {
+    case WrOpcode::kRdmaWrite:
+    case WrOpcode::kRdmaWriteWithImm:
+      return WcOpcode::kRdmaWrite;
+    case WrOpcode::kSend:
+    case WrOpcode::kSendWithImm:
+    case WrOpcode::kSendWithInv:
+      return WcOpcode::kSend;
+    case WrOpcode::kRdmaRead:
+      return WcOpcode::kRdmaRead;
+    case WrOpcode::kAtomicCmpAndSwp:
+      return WcOpcode::kCompSwap;
+    case WrOpcode::kAtomicFetchAndAdd:
+      return WcOpcode::kFetchAdd;
+    case WrOpcode::kLocalInv:
+      return WcOpcode::kLocalInv;
+    case WrOpcode::kBindMw:
+      return WcOpcode::kBindMw;
+    case WrOpcode::kFlush:
+      return WcOpcode::kFlush;
+    case WrOpcode::kAtomicWrite:
+      return WcOpcode::kAtomicWrite;
+  }
+  return WcOpcode::kSend;
+}
+
+void count_status(Shard& shard, const Completion& completion) {
+  const bool is_receive = static_cast<std::uint32_t>(completion.opcode) >= 128;
+  if (completion.status == WcStatus::kSuccess) return;
+  if (completion.status == WcStatus::kWrFlushErr) {
+    shard.counters.add(is_receive ? Counter::resp_cqe_flush_error : Counter::req_cqe_flush_error);
+  } else {
+    shard.counters.add(is_receive ? Counter::resp_cqe_error : Counter::req_cqe_error);
+  }
+}
+
+void flush_send(Shard& shard, Qp& qp) {
+  while (qp.record_head != kNoIndex) {
+    const WcStatus failure = shard.records[qp.record_head].failure;
+    retire_head(shard, qp, failure == WcStatus::kSuccess ? WcStatus::kWrFlushErr : failure);
+  }
+  std::uint32_t waiting = shard.queues.available(qp.send_ring, qp.sq_next);
+  for (; waiting != 0; --waiting) {
+    // A malformed work request is flushed like any other: only its wr_id and opcode are used.
+    (void)read_send(shard, qp, qp.sq_next);
+    post_completion(shard, qp.send_cq,
+                    {.wr_id = shard.send_wr.wr_id,
+                     .status = WcStatus::kWrFlushErr,
+                     .opcode = wc_opcode(shard.send_wr.opcode),
+                     .qp = qp.number,
+                     .is_solicited = true});
+    ++qp.sq_next;
+  }
+  qp.sq_published = qp.sq_next;
+  if (qp.sq_retired != qp.sq_next) {
+    qp.sq_retired = qp.sq_next;
+    shard.queues.retire(qp.send_ring, qp.sq_retired);
+  }
+}
+
+// Returns whether any was flushed.
+bool flush_receives(Shard& shard, Qp& qp) {
+  if (!qp.recv_ring.is_present()) return false;
+  std::uint32_t waiting = shard.queues.available(qp.recv_ring, qp.rq_retired);
+  const bool has_any = waiting != 0;
+  for (; waiting != 0; --waiting) {
+    retire_receive(shard, qp, {.status = WcStatus::kWrFlushErr, .opcode = WcOpcode::kRecv});
+  }
+  return has_any;
+}
+
+}  // namespace
+
+void post_completion(Shard& shard, CqIndex cq_index, const Completion& completion) {
+  Cq& cq = shard.cqs[cq_index.value];
+  count_status(shard, completion);
+  if (!shard.queues.has_room(cq.ring, cq.producer)) {
+    shard.counters.add(Counter::cq_overflows);
+    if (!cq.has_overflowed) {
+      cq.has_overflowed = true;
+      shard.events.on_async_event({.type = AsyncEventType::kCqError, .cq = cq_index});
+    }
+    return;
+  }
+  shard.queues.write_completion(cq.ring, cq.producer++, completion);
+  const bool is_solicited = completion.is_solicited || completion.status != WcStatus::kSuccess;
+  if (cq.is_armable && shard.queues.take_arm(cq.arm, is_solicited)) {
+    shard.events.on_completion_event(cq_index);
+  }
+}
+
+void retire_head(Shard& shard, Qp& qp, WcStatus status) {
+  const std::uint32_t index = qp.record_head;
+  ROCEMU_CHECK(index != kNoIndex);
+  SendRecord& record = shard.records[index];
+  ROCEMU_CHECK(record.wqe_index == qp.sq_retired);
+  if (record.is_signaled || status != WcStatus::kSuccess) {
+    (void)read_send(shard, qp, record.wqe_index);
+    post_completion(shard, qp.send_cq,
+                    {.wr_id = shard.send_wr.wr_id,
+                     .status = status,
+                     .opcode = wc_opcode(record.opcode),
+                     .byte_length = record.needs_response() ? record.length : 0,
+                     .qp = qp.number});
+  }
+  if (record.needs_response() && !record.is_refused) --qp.reads_outstanding;
+  if (qp.tx_record == index) qp.tx_record = record.next;
+  qp.record_head = record.next;
+  if (qp.record_head == kNoIndex) qp.record_tail = kNoIndex;
+  shard.records.release(index);
+  shard.queues.retire(qp.send_ring, ++qp.sq_retired);
+}
+
+void retire_receive(Shard& shard, Qp& qp, Completion completion) {
+  (void)read_recv(shard, qp, qp.rq_retired);
+  completion.wr_id = shard.recv_wr.wr_id;
+  completion.qp = qp.number;
+  post_completion(shard, qp.recv_cq, completion);
+  if (qp.rq_next == qp.rq_retired) ++qp.rq_next;
+  shard.queues.retire(qp.recv_ring, ++qp.rq_retired);
+}
+
+void enter_error(Shard& shard, Qp& qp, Time now, const AsyncEventType* cause) {
+  if (qp.state == QpState::kErr) return;
+  qp.state = QpState::kErr;
+  qp.incoming = Incoming::kNone;
+  qp.tx_record = kNoIndex;
+  clear_timer(qp, TimerKind::kAck);
+  clear_timer(qp, TimerKind::kRnr);
+  if (cause != nullptr) raise_event(shard, qp, *cause);
+  qp.flush_interval = kFirstFlushInterval;
+  flush_queues(shard, qp, now);
+}
+
+void flush_queues(Shard& shard, Qp& qp, Time now) {
+  flush_send(shard, qp);
+  const bool has_flushed = flush_receives(shard, qp);
+  if (!qp.recv_ring.is_present()) return;
+  qp.flush_interval =
+      has_flushed ? kFirstFlushInterval : std::min(qp.flush_interval * 2, kLastFlushInterval);
+  set_timer(shard, qp, TimerKind::kFlush, now + qp.flush_interval);
+}
+
+void raise_event(Shard& shard, const Qp& qp, AsyncEventType type) {
+  shard.events.on_async_event({.type = type, .qp = qp.number});
+}
+
+void drop_all_state(Shard& shard, Qp& qp) {
+  while (qp.record_head != kNoIndex) {
+    const std::uint32_t index = qp.record_head;
+    qp.record_head = shard.records[index].next;
+    shard.records.release(index);
+  }
+  while (qp.resource_head != kNoIndex) {
+    const std::uint32_t index = qp.resource_head;
+    qp.resource_head = shard.resources[index].next;
+    shard.resources.release(index);
+  }
+  qp.record_tail = qp.tx_record = qp.resource_tail = kNoIndex;
+  qp.resource_count = qp.due_resources = 0;
+  qp.reads_outstanding = 0;
+  qp.pending_response = PendingResponse::kNone;
+  for (Time& deadline : qp.deadlines) deadline = Time::never();
+}
+
+}  // namespace rocemu::transport

@@ -1,0 +1,34 @@
+// Completions: how a work request ends. Send work requests end in posting order; the head of the
+// record list is the only one that may. A QP in the error state flushes what it has and what is
+// posted later.
+#pragma once
+
+#include "dataplane/transport/shard.h"
+
+namespace rocemu::transport {
+
+/// Writes a completion into `cq` and, when the CQ is armed for it, raises the event. A full CQ
+/// loses it: counted, and kCqError once.
+void post_completion(Shard& shard, CqIndex cq, const Completion& completion);
+
+/// Ends the oldest send record with `status` and frees it; a completion is written when it is
+/// signalled or has failed.
+void retire_head(Shard& shard, Qp& qp, WcStatus status);
+
+/// Ends the receive work request in use with `completion` (wr_id is filled in).
+void retire_receive(Shard& shard, Qp& qp, Completion completion);
+
+/// The QP stops in the error state; all work requests are flushed (10.3.1). `cause` is reported as
+/// an asynchronous event unless absent.
+void enter_error(Shard& shard, Qp& qp, Time now, const AsyncEventType* cause = nullptr);
+
+/// Flushes what was posted since; arms the timer that comes back for receives.
+void flush_queues(Shard& shard, Qp& qp, Time now);
+
+/// Raises an asynchronous event of the QP.
+void raise_event(Shard& shard, const Qp& qp, AsyncEventType type);
+
+/// Frees records and resources without completions (RESET, destroy).
+void drop_all_state(Shard& shard, Qp& qp);
+
+}  // namespace rocemu::transport

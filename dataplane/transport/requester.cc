@@ -1,0 +1,328 @@
+#include "dataplane/transport/requester.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/transport/completer.h"
+#include "dataplane/transport/recovery.h"
+#include "rocemu/base/check.h"
+
+namespace rocemu::transport {
+namespace {
+
+constexpr std::uint32_t kMaxPsnsOutstanding = 1u << 23;  // 9.7.7.1
+
+// A READ asks for so many packets at once, so that all that is outstanding can be told apart by
+// signed distance.
+constexpr std::uint32_t kMaxReadPackets = 1u << 22;
+
+bool is_transferring_state(QpState state) {
+  return state == QpState::kRts || state == QpState::kSqd;
+}
+
+std::uint32_t div_ceil(std::uint32_t a, std::uint32_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+std::uint32_t packets_of(std::uint32_t length, std::uint32_t mtu) {
+  return std::max(1u, div_ceil(length, mtu));
+}
+
+// What an RC QP takes, and how it must look (11.4.1.1).
+WcStatus check_request(const SendWorkRequest& wr, const Qp& qp) {
+  switch (wr.opcode) {
+    case WrOpcode::kSend:
+    case WrOpcode::kSendWithImm:
+    case WrOpcode::kRdmaWrite:
+    case WrOpcode::kRdmaWriteWithImm:
+      return wr.length <= kMaxMessageBytes ? WcStatus::kSuccess : WcStatus::kLocLenErr;
+    case WrOpcode::kRdmaRead:
+      if ((wr.flags & kSendInline) != 0 || qp.attr.max_rd_atomic == 0) {
+        return WcStatus::kLocQpOpErr;
+      }
+      return wr.length <= kMaxMessageBytes ? WcStatus::kSuccess : WcStatus::kLocLenErr;
+    case WrOpcode::kAtomicCmpAndSwp:
+    case WrOpcode::kAtomicFetchAndAdd:
+      if ((wr.flags & kSendInline) != 0 || qp.attr.max_rd_atomic == 0) {
+        return WcStatus::kLocQpOpErr;
+      }
+      return wr.length == 8 ? WcStatus::kSuccess : WcStatus::kLocLenErr;
+    case WrOpcode::kLocalInv:
+    case WrOpcode::kBindMw:
+    case WrOpcode::kSendWithInv:
+    case WrOpcode::kFlush:
+    case WrOpcode::kAtomicWrite:
+      break;
+  }
+  return WcStatus::kLocQpOpErr;
+}
+
+bool must_wait(const Qp& qp, const SendWorkRequest& wr, const SendRecord& record) {
+  if ((wr.flags & kSendFence) != 0 && qp.reads_outstanding != 0) return true;
+  if (record.needs_response() && qp.reads_outstanding >= qp.attr.max_rd_atomic) return true;
+  const auto outstanding = static_cast<std::uint32_t>(distance(qp.unacked_psn, qp.next_psn));
+  return outstanding + record.psn_count > kMaxPsnsOutstanding;
+}
+
+void append_record(Shard& shard, Qp& qp, std::uint32_t index) {
+  if (qp.record_tail == kNoIndex) {
+    qp.record_head = index;
+  } else {
+    shard.records[qp.record_tail].next = index;
+  }
+  qp.record_tail = index;
+}
+
+// Begins the work request at sq_next: numbers it and makes it the one being sent. False: it must
+// wait, or there is none.
+bool begin_request(Shard& shard, Qp& qp, Time now) {
+  if (qp.state != QpState::kRts || qp.sq_next == qp.sq_published) return false;
+  const SendWorkRequest* wr = read_send(shard, qp, qp.sq_next);
+  SendRecord record;
+  record.wqe_index = qp.sq_next;
+  record.first_psn = qp.next_psn;
+  record.is_signaled = qp.signal_all;
+  if (wr == nullptr) {
+    record.failure = WcStatus::kLocQpOpErr;
+    record.is_refused = true;
+  } else {
+    record.opcode = wr->opcode;
+    record.length = wr->length;
+    record.is_signaled |= (wr->flags & kSendSignaled) != 0;
+    record.failure = check_request(*wr, qp);
+    record.is_refused = record.failure != WcStatus::kSuccess;
+    if (!record.is_refused && !record.is_atomic()) {
+      record.psn_count = packets_of(record.length, qp.path_mtu);
+    }
+    if (!record.is_refused && must_wait(qp, *wr, record)) return false;
+  }
+  const auto index = shard.records.acquire();
+  if (!index) {
+    schedule(shard, qp);  // another QP's completion frees one
+    return false;
+  }
+  shard.records[*index] = record;
+  append_record(shard, qp, *index);
+  ++qp.sq_next;
+  qp.tx_record = *index;
+  qp.tx_packet = 0;
+  if (record.is_refused) {
+    settle_head(shard, qp, now);
+    return false;
+  }
+  qp.next_psn = record.last_psn().next();
+  if (record.needs_response()) ++qp.reads_outstanding;
+  return true;
+}
+
+struct Segment {
+  wire::Opcode opcode{};
+  Psn psn;
+  std::uint64_t offset = 0;
+  std::uint32_t length = 0;
+  std::uint32_t psn_count = 1;
+  bool is_last = false;  ///< Of its work request.
+};
+
+// Opcodes by position, FIRST MIDDLE LAST ONLY.
+wire::Opcode pick(bool is_first, bool is_last, std::array<wire::Opcode, 4> opcodes) {
+  return opcodes[is_last ? (is_first ? 3 : 2) : (is_first ? 0 : 1)];
+}
+
+wire::Opcode data_opcode(WrOpcode opcode, bool is_first, bool is_last) {
+  using enum wire::Opcode;
+  switch (opcode) {
+    case WrOpcode::kSend:
+      return pick(is_first, is_last, {kRcSendFirst, kRcSendMiddle, kRcSendLast, kRcSendOnly});
+    case WrOpcode::kSendWithImm:
+      return pick(is_first, is_last, {kRcSendFirst, kRcSendMiddle, kRcSendLastImm, kRcSendOnlyImm});
+    case WrOpcode::kRdmaWriteWithImm:
+      return pick(is_first, is_last,
+                  {kRcWriteFirst, kRcWriteMiddle, kRcWriteLastImm, kRcWriteOnlyImm});
+    default:
+      return pick(is_first, is_last, {kRcWriteFirst, kRcWriteMiddle, kRcWriteLast, kRcWriteOnly});
+  }
+}
+
+Segment next_segment(const Qp& qp, const SendRecord& record) {
+  Segment segment;
+  segment.psn = record.first_psn + static_cast<std::int32_t>(qp.tx_packet);
+  segment.offset = std::uint64_t{qp.tx_packet} * qp.path_mtu;
+  if (record.is_read()) {
+    segment.opcode = wire::Opcode::kRcReadRequest;
+    segment.psn_count = std::min(record.psn_count - qp.tx_packet, kMaxReadPackets);
+  } else if (record.is_atomic()) {
+    segment.opcode = record.opcode == WrOpcode::kAtomicCmpAndSwp ? wire::Opcode::kRcCompareSwap
+                                                                 : wire::Opcode::kRcFetchAdd;
+  } else {
+    const bool is_last = qp.tx_packet + 1 == record.psn_count;
+    segment.opcode = data_opcode(record.opcode, qp.tx_packet == 0, is_last);
+    segment.length = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(qp.path_mtu, record.length - segment.offset));
+  }
+  segment.is_last = qp.tx_packet + segment.psn_count == record.psn_count;
+  return segment;
+}
+
+// Acknowledgements are asked for at the end of a message, every so often within one, and when the
+// window closes with this packet.
+bool needs_ack(const Shard& shard, const Qp& qp, const Segment& segment) {
+  if (segment.is_last || qp.packets_since_ack_req + 1 >= shard.config.ack_interval_packets) {
+    return true;
+  }
+  const std::int32_t outstanding = distance(qp.unacked_psn, segment.psn);
+  return static_cast<std::uint32_t>(outstanding) + 1 >= shard.config.max_unacked_packets;
+}
+
+// The ring must still say what the record says.
+bool agrees(const SendWorkRequest& wr, const SendRecord& record) {
+  return wr.opcode == record.opcode && wr.length == record.length;
+}
+
+wire::Packet transport_headers(const Shard& shard, const Qp& qp, const SendRecord& record,
+                               const SendWorkRequest& wr, const Segment& segment) {
+  wire::Packet packet;
+  packet.bth.opcode = segment.opcode;
+  packet.bth.solicited = segment.is_last && (wr.flags & kSendSolicited) != 0;
+  packet.bth.mig_req = !shard.config.is_rxe;
+  packet.bth.pad_count = wire::pad_count(segment.length);
+  packet.bth.destination_qp = qp.attr.destination_qp;
+  packet.bth.ack_req = needs_ack(shard, qp, segment);
+  packet.bth.psn = segment.psn;
+  packet.imm.value = wr.immediate;
+  if (record.is_atomic()) {
+    const bool is_swap = record.opcode == WrOpcode::kAtomicCmpAndSwp;
+    packet.atomic = {wr.remote_va, wr.rkey, is_swap ? wr.swap : wr.compare_add,
+                     is_swap ? wr.compare_add : 0};
+  } else {
+    const std::uint64_t skip = record.is_read() ? segment.offset : 0;
+    const std::uint64_t asked =
+        record.is_read() ? std::uint64_t{segment.psn_count} * qp.path_mtu : kMaxMessageBytes;
+    packet.reth = {wr.remote_va + skip, wr.rkey,
+                   static_cast<std::uint32_t>(std::min(record.length - skip, asked))};
+  }
+  return packet;
+}
+
+// Payload from inline data or the SGEs. False: the request failed.
+bool plan_payload(Shard& shard, Qp& qp, SendRecord& record, const SendWorkRequest& wr,
+                  const Segment& segment, FramePlan& plan) {
+  plan.first_move = shard.move_count;
+  plan.move_count = 0;
+  plan.direct = nullptr;
+  plan.is_payload_ready = segment.length == 0;
+  if (segment.length == 0) {
+    return true;
+  }
+  if ((wr.flags & kSendInline) != 0) {
+    std::memcpy(plan.payload, wr.inline_data.data() + segment.offset, segment.length);
+    plan.is_payload_ready = true;
+    return true;
+  }
+  const SgePlan sges =
+      plan_sges(shard, qp, std::span(wr.sges).first(wr.sge_count), {segment.offset, segment.length},
+                0, memory::Direction::kFromClient, plan.payload);
+  if (sges.fault != memory::MrFault::kNone) {
+    record.failure = WcStatus::kLocProtErr;
+    return false;
+  }
+  plan.direct = sges.direct;
+  plan.move_count = shard.move_count - plan.first_move;
+  return true;
+}
+
+void advance(Shard& shard, Qp& qp, SendRecord& record, const Segment& segment, Time now) {
+  const bool is_again = distance(segment.psn, qp.sent_psn) > 0;
+  if (is_again) {
+    shard.counters.add(Counter::retransmitted_packets);
+    ++qp.stats.retransmitted_packets;
+  }
+  const Psn past = segment.psn + static_cast<std::int32_t>(segment.psn_count);
+  if (record.is_read()) record.requested = qp.tx_packet + segment.psn_count;
+  if (distance(qp.sent_psn, past) > 0) qp.sent_psn = past;
+  if (segment.is_last) {
+    qp.tx_record = record.next;
+    qp.tx_packet = 0;
+  } else {
+    qp.tx_packet += segment.psn_count;
+  }
+  start_ack_timer(shard, qp, now);
+}
+
+bool is_window_open(const Shard& shard, const Qp& qp, const SendRecord& record) {
+  // Limited by max_rd_atomic; a long READ asks for more when it has what it asked for.
+  if (record.needs_response()) return qp.tx_packet <= record.received;
+  const Psn psn = record.first_psn + static_cast<std::int32_t>(qp.tx_packet);
+  const std::int32_t outstanding = distance(qp.unacked_psn, psn);
+  return outstanding < static_cast<std::int32_t>(shard.config.max_unacked_packets);
+}
+
+}  // namespace
+
+bool can_send(const Shard& shard, const Qp& qp) {
+  if (!is_transferring_state(qp.state) || is_timer_set(qp, TimerKind::kRnr)) return false;
+  if (qp.tx_record == kNoIndex) return qp.state == QpState::kRts && qp.sq_next != qp.sq_published;
+  const SendRecord& record = shard.records[qp.tx_record];
+  return record.failure == WcStatus::kSuccess && is_window_open(shard, qp, record);
+}
+
+void on_doorbell(Shard& shard, Qp& qp, Time now) {
+  if (qp.state == QpState::kErr || qp.state == QpState::kRts || qp.state == QpState::kSqd) {
+    qp.sq_published = qp.sq_next + shard.queues.available(qp.send_ring, qp.sq_next);
+  }
+  if (qp.state == QpState::kErr) {
+    // Flushing is the way work requests posted in the error state end.
+    set_timer(shard, qp, TimerKind::kFlush, now);
+  } else if (can_send(shard, qp)) {
+    schedule(shard, qp);
+  }
+}
+
+Planned plan_request(Shard& shard, Qp& qp, Time now, std::byte* payload, FramePlan& plan) {
+  // A READ that was answered meanwhile is not asked for again.
+  while (qp.tx_record != kNoIndex && shard.records[qp.tx_record].needs_response() &&
+         shard.records[qp.tx_record].is_answered()) {
+    qp.tx_record = shard.records[qp.tx_record].next;
+    qp.tx_packet = 0;
+  }
+  if (!can_send(shard, qp)) return Planned::kNothing;
+  if (qp.tx_record == kNoIndex && !begin_request(shard, qp, now)) return Planned::kNothing;
+  SendRecord& record = shard.records[qp.tx_record];
+  if (!is_window_open(shard, qp, record)) return Planned::kNothing;
+  const SendWorkRequest* wr = read_send(shard, qp, record.wqe_index);
+  if (wr == nullptr || !agrees(*wr, record)) {
+    record.failure = WcStatus::kLocQpOpErr;
+    settle_head(shard, qp, now);
+    return Planned::kNothing;
+  }
+  const Segment segment = next_segment(qp, record);
+  plan.kind = FramePlan::Kind::kRequest;
+  plan.qp = shard.index_of(qp);
+  plan.record = qp.tx_record;
+  plan.wqe_index = record.wqe_index;
+  plan.payload = payload;
+  plan.payload_bytes = segment.length;
+  plan.psn = segment.psn;
+  if (!plan_payload(shard, qp, record, *wr, segment, plan)) {
+    settle_head(shard, qp, now);
+    return Planned::kNothing;
+  }
+  const wire::Packet packet = transport_headers(shard, qp, record, *wr, segment);
+  plan.header_bytes =
+      static_cast<std::uint16_t>(wire::write_headers(qp.path, packet, segment.length, payload));
+  qp.packets_since_ack_req = packet.bth.ack_req ? 0 : qp.packets_since_ack_req + 1;
+  advance(shard, qp, record, segment, now);
+  return Planned::kFrame;
+}
+
+void on_request_retracted(Shard& shard, Qp& qp, const FramePlan& plan, Time now) {
+  if (qp.state == QpState::kErr || qp.state == QpState::kReset) return;
+  for (std::uint32_t i = qp.record_head; i != kNoIndex; i = shard.records[i].next) {
+    SendRecord& record = shard.records[i];
+    if (i != plan.record || record.wqe_index != plan.wqe_index) continue;
+    record.failure = WcStatus::kLocProtErr;
+    qp.tx_record = i;
+    settle_head(shard, qp, now);
+    return;
+  }
+}
+
+}  // namespace rocemu::transport

@@ -1,0 +1,502 @@
+#include "dataplane/transport/responder.h"
+
+#include <algorithm>
+
+#include "dataplane/memory/moves.h"
+#include "dataplane/transport/classify.h"
+#include "dataplane/transport/completion.h"
+#include "dataplane/transport/resources.h"
+#include "rocemu/base/check.h"
+
+namespace rocemu::transport {
+namespace {
+
+constexpr std::uint32_t kMsnMask = 0xff'ffff;
+
+void schedule_ack(Shard& shard, Qp& qp) {
+  if (qp.pending_response == PendingResponse::kNone) qp.pending_response = PendingResponse::kAck;
+  schedule(shard, qp);
+}
+
+void schedule_nak(Shard& shard, Qp& qp, std::uint8_t syndrome, Psn psn) {
+  qp.pending_response = PendingResponse::kNak;
+  qp.nak_syndrome = syndrome;
+  qp.nak_psn = psn;
+  ++qp.stats.naks_sent;
+  schedule(shard, qp);
+}
+
+// A responder error that stops the QP (9.9.3): the requester gets the NAK, the program the event.
+DropReason refuse(Shard& shard, Qp& qp, wire::NakCode code, Psn psn, Time now) {
+  schedule_nak(shard, qp, wire::make_nak_syndrome(code), psn);
+  AsyncEventType cause = AsyncEventType::kQpRequestError;
+  if (code == wire::NakCode::kRemoteAccessError) {
+    shard.counters.add(Counter::resp_remote_access_errors);
+    cause = AsyncEventType::kQpAccessError;
+  } else if (code == wire::NakCode::kRemoteOperationalError) {
+    cause = AsyncEventType::kQpFatal;
+  }
+  enter_error(shard, qp, now, &cause);
+  return DropReason::none;
+}
+
+// Ends the receive in use in error before the QP stops.
+DropReason refuse_receive(Shard& shard, Qp& qp, WcStatus status, wire::NakCode code, Psn psn,
+                          Time now) {
+  commit_for(shard, qp, now);
+  if (status == WcStatus::kLocLenErr) shard.counters.add(Counter::resp_local_length_error);
+  if (qp.state != QpState::kErr) {
+    retire_receive(shard, qp, {.status = status, .opcode = WcOpcode::kRecv});
+  }
+  return refuse(shard, qp, code, psn, now);
+}
+
+bool has_receive(Shard& shard, const Qp& qp) {
+  return shard.queues.available(qp.recv_ring, qp.rq_next) != 0;
+}
+
+DropReason refuse_not_ready(Shard& shard, Qp& qp, Psn psn) {
+  shard.counters.add(Counter::out_of_buffer);
+  schedule_nak(shard, qp, wire::make_rnr_syndrome(qp.attr.min_rnr_timer), psn);
+  // What follows is dropped until this packet comes again; rxe reports a sequence error for it.
+  qp.is_nak_sent = !shard.config.is_rxe;
+  return DropReason::none;
+}
+
+void accept(Shard& shard, Qp& qp, const wire::Packet& packet, std::uint32_t psn_count) {
+  qp.expected_psn = packet.bth.psn + static_cast<std::int32_t>(psn_count);
+  qp.acked_psn = qp.expected_psn.prev();
+  qp.is_nak_sent = false;
+  qp.stats.rx_payload_bytes += packet.payload.size();
+  shard.counters.add(Counter::rx_payload_bytes, packet.payload.size());
+  const wire::OpcodeInfo& info = packet.info();
+  if (info.ends_message()) {
+    qp.msn = (qp.msn + 1) & kMsnMask;
+    qp.incoming = Incoming::kNone;
+  } else {
+    qp.incoming = info.operation == wire::Operation::kSend ? Incoming::kSend : Incoming::kWrite;
+  }
+}
+
+// One action for the packet's moves since `first_move`.
+Action& add_action(Shard& shard, Qp& qp, const wire::Packet& packet, std::uint32_t first_move) {
+  Action& action = shard.actions[shard.action_count++];
+  action.kind = Action::Kind::kRequestPlaced;
+  action.completes = false;
+  action.qp = shard.index_of(qp);
+  action.first_move = first_move;
+  action.move_count = shard.move_count - first_move;
+  action.psn = packet.bth.psn;
+  ++qp.uncommitted;
+  return action;
+}
+
+void plan_direct(Shard& shard, std::byte* direct, std::span<const std::byte> payload) {
+  shard.moves[shard.move_count++] = {.space = SpaceId{},
+                                     .direction = memory::Direction::kToClient,
+                                     .status = memory::MoveStatus::kPending,
+                                     .length = static_cast<std::uint32_t>(payload.size()),
+                                     .client_va = 0,
+                                     .direct = direct,
+                                     .local = const_cast<std::byte*>(payload.data())};
+}
+
+Completion receive_completion(const wire::Packet& packet, std::uint32_t bytes, WcOpcode opcode) {
+  Completion completion;
+  completion.opcode = opcode;
+  completion.byte_length = bytes;
+  completion.is_solicited = packet.bth.solicited;
+  if (packet.info().has(wire::kHasImmDt)) {
+    completion.immediate_or_rkey = packet.imm.value;
+    completion.flags = kWcWithImm;
+  }
+  return completion;
+}
+
+DropReason on_send(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
+  const Psn psn = packet.bth.psn;
+  const wire::OpcodeInfo& info = packet.info();
+  // The receive in use stays published until its message ends, so this holds for every packet of
+  // it.
+  commit_for(shard, qp, now);
+  if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
+  if (!has_receive(shard, qp)) return refuse_not_ready(shard, qp, psn);
+  if (info.starts_message()) qp.incoming_offset = 0;
+  const RecvWorkRequest* wr = read_recv(shard, qp, qp.rq_next);
+  if (wr == nullptr) {
+    return refuse_receive(shard, qp, WcStatus::kLocQpOpErr, wire::NakCode::kRemoteOperationalError,
+                          psn, now);
+  }
+  const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
+  if (std::uint64_t{qp.incoming_offset} + bytes > wr->length) {
+    return refuse_receive(shard, qp, WcStatus::kLocLenErr,
+                          shard.config.is_rxe ? wire::NakCode::kRemoteOperationalError
+                                              : wire::NakCode::kInvalidRequest,
+                          psn, now);
+  }
+  reserve_packet(shard, now);
+  const std::uint32_t first_move = shard.move_count;
+  const SgePlan plan =
+      plan_sges(shard, qp, std::span(wr->sges).first(wr->sge_count), {qp.incoming_offset, bytes},
+                memory::kAccessLocalWrite, memory::Direction::kToClient,
+                const_cast<std::byte*>(packet.payload.data()));
+  if (plan.fault != memory::MrFault::kNone) {
+    return refuse_receive(shard, qp, WcStatus::kLocProtErr, wire::NakCode::kRemoteOperationalError,
+                          psn, now);
+  }
+  if (plan.direct != nullptr) plan_direct(shard, plan.direct, packet.payload);
+  Action& action = add_action(shard, qp, packet, first_move);
+  qp.incoming_offset += bytes;
+  accept(shard, qp, packet, 1);
+  if (info.ends_message()) {
+    ++qp.rq_next;
+    action.completes = true;
+    action.completion = receive_completion(packet, qp.incoming_offset, WcOpcode::kRecv);
+  }
+  return DropReason::none;
+}
+
+// RETH of a WRITE: right, key and the whole range (9.7.4.1.5). Zero length names no memory (C9-88).
+bool open_write(Shard& shard, Qp& qp, const wire::Reth& reth) {
+  qp.write_rkey = reth.rkey;
+  qp.write_va = reth.va;
+  qp.write_length = reth.dma_length;
+  qp.incoming_offset = 0;
+  if (reth.dma_length == 0) return true;
+  return shard.regions
+             .lookup(reth.rkey, qp.pd, reth.va, reth.dma_length, memory::kAccessRemoteWrite)
+             .fault == memory::MrFault::kNone;
+}
+
+DropReason on_write(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
+  const Psn psn = packet.bth.psn;
+  const wire::OpcodeInfo& info = packet.info();
+  const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
+  if ((qp.attr.access & memory::kAccessRemoteWrite) == 0) {
+    return refuse(shard, qp, wire::NakCode::kInvalidRequest, psn, now);
+  }
+  if (info.starts_message()) {
+    shard.counters.add(Counter::rx_write_requests);
+    if (packet.reth.dma_length > kMaxMessageBytes) {
+      return refuse(shard, qp, wire::NakCode::kInvalidRequest, psn, now);
+    }
+    if (!open_write(shard, qp, packet.reth)) {
+      shard.counters.add(Counter::key_violations);
+      return refuse(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
+    }
+  }
+  const std::uint64_t end = std::uint64_t{qp.incoming_offset} + bytes;
+  if (info.ends_message() ? end != qp.write_length : end >= qp.write_length) {
+    return refuse(shard, qp, wire::NakCode::kInvalidRequest, psn, now);
+  }
+  const bool takes_receive = info.has(wire::kHasImmDt);
+  if (takes_receive && !has_receive(shard, qp)) return refuse_not_ready(shard, qp, psn);
+  reserve_packet(shard, now);
+  const std::uint32_t first_move = shard.move_count;
+  if (bytes != 0) {
+    const memory::MrView view = shard.regions.lookup(
+        qp.write_rkey, qp.pd, qp.write_va + qp.incoming_offset, bytes, memory::kAccessRemoteWrite);
+    if (view.fault != memory::MrFault::kNone) {
+      shard.counters.add(Counter::key_violations);
+      return refuse(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
+    }
+    memory::split_moves(
+        view, memory::Direction::kToClient, const_cast<std::byte*>(packet.payload.data()), bytes,
+        [&shard](const memory::Move& move) { shard.moves[shard.move_count++] = move; });
+  }
+  Action& action = add_action(shard, qp, packet, first_move);
+  qp.incoming_offset += bytes;
+  accept(shard, qp, packet, 1);
+  if (takes_receive) {
+    ++qp.rq_next;
+    action.completes = true;
+    action.completion = receive_completion(packet, qp.write_length, WcOpcode::kRecvRdmaWithImm);
+  }
+  return DropReason::none;
+}
+
+DropReason on_read(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
+  const Psn psn = packet.bth.psn;
+  const wire::Reth& reth = packet.reth;
+  shard.counters.add(Counter::rx_read_requests);
+  if ((qp.attr.access & memory::kAccessRemoteRead) == 0 || reth.dma_length > kMaxMessageBytes ||
+      qp.attr.max_dest_rd_atomic == 0) {
+    return refuse(shard, qp, wire::NakCode::kInvalidRequest, psn, now);
+  }
+  if (reth.dma_length != 0 &&
+      shard.regions.lookup(reth.rkey, qp.pd, reth.va, reth.dma_length, memory::kAccessRemoteRead)
+              .fault != memory::MrFault::kNone) {
+    shard.counters.add(Counter::key_violations);
+    return refuse(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
+  }
+  const MakeResult made = make_resource(shard, qp);
+  if (made.index == kNoIndex) {
+    if (made.is_pool_empty) return DropReason::resources_exhausted;
+    return refuse(shard, qp, wire::NakCode::kInvalidRequest, psn, now);
+  }
+  ResponderResource& resource = shard.resources[made.index];
+  resource.first_psn = psn;
+  resource.psn_count =
+      std::max(1u, reth.dma_length / qp.path_mtu + (reth.dma_length % qp.path_mtu != 0 ? 1 : 0));
+  resource.rkey = reth.rkey;
+  resource.va = reth.va;
+  resource.length = reth.dma_length;
+  accept(shard, qp, packet, resource.psn_count);
+  resource.msn = qp.msn;
+  make_due(shard, qp, resource, 0, resource.psn_count);
+  return DropReason::none;
+}
+
+DropReason on_atomic(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
+  const Psn psn = packet.bth.psn;
+  const wire::AtomicEth& eth = packet.atomic;
+  shard.counters.add(Counter::rx_atomic_requests);
+  if ((qp.attr.access & memory::kAccessRemoteAtomic) == 0 || (eth.va & 7) != 0 ||
+      qp.attr.max_dest_rd_atomic == 0) {
+    return refuse(shard, qp, wire::NakCode::kInvalidRequest, psn, now);
+  }
+  const memory::MrView view =
+      shard.regions.lookup(eth.rkey, qp.pd, eth.va, 8, memory::kAccessRemoteAtomic);
+  if (view.fault != memory::MrFault::kNone) {
+    shard.counters.add(Counter::key_violations);
+    return refuse(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
+  }
+  commit_moves(shard, now);  // earlier WRITEs of any QP come before
+  if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
+  const MakeResult made = make_resource(shard, qp);
+  if (made.index == kNoIndex) {
+    if (made.is_pool_empty) return DropReason::resources_exhausted;
+    return refuse(shard, qp, wire::NakCode::kInvalidRequest, psn, now);
+  }
+  const bool is_swap = packet.info().operation == wire::Operation::kCompareSwap;
+  memory::AtomicMove op{
+      .space = view.space,
+      .kind = is_swap ? memory::AtomicKind::kCompareSwap : memory::AtomicKind::kFetchAdd,
+      .client_va = view.client_va,
+      .direct = memory::is_direct(view, 8) ? memory::direct_at(view) : nullptr,
+      .compare = eth.compare,
+      .swap_or_add = eth.swap_or_add};
+  shard.memory.atomic(op);
+  if (op.status != memory::MoveStatus::kDone) {
+    shard.counters.add(Counter::memory_faults);
+    drop_newest_resource(shard, qp);
+    return refuse(shard, qp, wire::NakCode::kRemoteOperationalError, psn, now);
+  }
+  ResponderResource& resource = shard.resources[made.index];
+  resource.first_psn = psn;
+  resource.psn_count = 1;
+  resource.is_atomic = true;
+  resource.original = op.original;
+  accept(shard, qp, packet, 1);
+  shard.counters.add(Counter::rx_payload_bytes, 8);
+  qp.stats.rx_payload_bytes += 8;
+  resource.msn = qp.msn;
+  make_due(shard, qp, resource, 0, 1);
+  return DropReason::none;
+}
+
+DropReason on_duplicate(Shard& shard, Qp& qp, const wire::Packet& packet) {
+  shard.counters.add(Counter::duplicate_request);
+  const wire::Operation operation = packet.info().operation;
+  if (operation == wire::Operation::kReadRequest) {
+    return replay_read(shard, qp, packet) ? DropReason::none : DropReason::invalid_duplicate;
+  }
+  if (operation == wire::Operation::kCompareSwap || operation == wire::Operation::kFetchAdd) {
+    return replay_atomic(shard, qp, packet) ? DropReason::none : DropReason::invalid_duplicate;
+  }
+  // Whatever was executed is acknowledged again, up to the newest (C9-105).
+  schedule_ack(shard, qp);
+  return DropReason::none;
+}
+
+DropReason on_out_of_sequence(Shard& shard, Qp& qp) {
+  shard.counters.add(Counter::out_of_sequence);
+  if (qp.is_nak_sent) return DropReason::out_of_sequence_dropped;
+  schedule_nak(shard, qp, wire::make_nak_syndrome(wire::NakCode::kPsnSequenceError),
+               qp.expected_psn);
+  qp.is_nak_sent = true;
+  return DropReason::out_of_sequence_dropped;
+}
+
+DropReason execute(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
+  switch (packet.info().operation) {
+    case wire::Operation::kSend:
+      return on_send(shard, qp, packet, now);
+    case wire::Operation::kWrite:
+      return on_write(shard, qp, packet, now);
+    case wire::Operation::kReadRequest:
+      return on_read(shard, qp, packet, now);
+    case wire::Operation::kCompareSwap:
+    case wire::Operation::kFetchAdd:
+      return on_atomic(shard, qp, packet, now);
+    default:
+      return DropReason::unknown_opcode;  // classify_request lets no other through
+  }
+}
+
+wire::Packet response_headers(const Shard& shard, const Qp& qp, wire::Opcode opcode, Psn psn) {
+  wire::Packet packet;
+  packet.bth.opcode = opcode;
+  packet.bth.mig_req = !shard.config.is_rxe;
+  packet.bth.destination_qp = qp.attr.destination_qp;
+  packet.bth.psn = psn;
+  return packet;
+}
+
+void finish_plan(Shard& shard, const Qp& qp, const wire::Packet& packet, std::uint32_t bytes,
+                 std::byte* payload, FramePlan& plan) {
+  plan.kind = FramePlan::Kind::kResponse;
+  plan.qp = shard.index_of(qp);
+  plan.record = kNoIndex;
+  plan.payload = payload;
+  plan.payload_bytes = bytes;
+  plan.psn = packet.bth.psn;
+  plan.header_bytes =
+      static_cast<std::uint16_t>(wire::write_headers(qp.path, packet, bytes, payload));
+}
+
+void plan_acknowledge(Shard& shard, Qp& qp, std::byte* payload, FramePlan& plan) {
+  const bool is_nak = qp.pending_response == PendingResponse::kNak;
+  wire::Packet packet =
+      response_headers(shard, qp, wire::Opcode::kRcAcknowledge, is_nak ? qp.nak_psn : qp.acked_psn);
+  packet.aeth = {is_nak ? qp.nak_syndrome : wire::make_ack_syndrome(wire::kNoCredits), qp.msn};
+  qp.pending_response = PendingResponse::kNone;
+  shard.counters.add(is_nak ? Counter::naks_sent : Counter::acks_sent);
+  if (is_nak && wire::aeth_class(qp.nak_syndrome) == wire::AethClass::kRnrNak) {
+    shard.counters.add(Counter::rnr_naks_sent);
+  }
+  finish_plan(shard, qp, packet, 0, payload, plan);
+}
+
+void plan_atomic_result(Shard& shard, Qp& qp, const ResponderResource& resource, std::byte* payload,
+                        FramePlan& plan) {
+  wire::Packet packet =
+      response_headers(shard, qp, wire::Opcode::kRcAtomicAcknowledge, resource.first_psn);
+  packet.aeth = {wire::make_ack_syndrome(wire::kNoCredits), resource.msn};
+  packet.atomic_ack = {resource.original};
+  finish_plan(shard, qp, packet, 0, payload, plan);
+}
+
+wire::Opcode read_response_opcode(bool is_first, bool is_last) {
+  if (is_first) {
+    return is_last ? wire::Opcode::kRcReadResponseOnly : wire::Opcode::kRcReadResponseFirst;
+  }
+  return is_last ? wire::Opcode::kRcReadResponseLast : wire::Opcode::kRcReadResponseMiddle;
+}
+
+// The region is looked up for every packet: it may be gone since the request came.
+bool plan_read_response(Shard& shard, Qp& qp, const ResponderResource& resource, std::byte* payload,
+                        FramePlan& plan) {
+  const std::uint64_t offset = std::uint64_t{resource.next_packet} * qp.path_mtu;
+  const auto bytes =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(qp.path_mtu, resource.length - offset));
+  if (bytes != 0) {
+    const memory::MrView view = shard.regions.lookup(resource.rkey, qp.pd, resource.va + offset,
+                                                     bytes, memory::kAccessRemoteRead);
+    if (view.fault != memory::MrFault::kNone) return false;
+    if (memory::is_direct(view, bytes)) {
+      plan.direct = memory::direct_at(view);
+    } else {
+      memory::split_moves(
+          view, memory::Direction::kFromClient, payload, bytes,
+          [&shard](const memory::Move& move) { shard.moves[shard.move_count++] = move; });
+      plan.move_count = shard.move_count - plan.first_move;
+    }
+  }
+  plan.is_payload_ready = bytes == 0;
+  const bool is_last = resource.next_packet + 1 == resource.end_packet;
+  wire::Packet packet =
+      response_headers(shard, qp, read_response_opcode(resource.starts_anew, is_last),
+                       resource.first_psn + static_cast<std::int32_t>(resource.next_packet));
+  packet.bth.pad_count = wire::pad_count(bytes);
+  packet.aeth = {wire::make_ack_syndrome(wire::kNoCredits), resource.msn};
+  finish_plan(shard, qp, packet, bytes, payload, plan);
+  return true;
+}
+
+}  // namespace
+
+DropReason on_request(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
+  if (qp.state != QpState::kRtr && qp.state != QpState::kRts && qp.state != QpState::kSqd) {
+    return DropReason::qp_not_ready;
+  }
+  if (qp.state == QpState::kRtr && !qp.is_communication_established) {
+    qp.is_communication_established = true;
+    raise_event(shard, qp, AsyncEventType::kCommEstablished);
+  }
+  const Verdict verdict = classify_request({
+      .incoming = qp.incoming,
+      .relation = psn_relation(qp.expected_psn, packet.bth.psn),
+      .opcode = packet.bth.opcode,
+      .payload_bytes = static_cast<std::uint32_t>(packet.payload.size()),
+      .pad_count = packet.bth.pad_count,
+      .path_mtu = qp.path_mtu,
+  });
+  DropReason reason = DropReason::none;
+  switch (verdict) {
+    case Verdict::kExecute:
+      reason = execute(shard, qp, packet, now);
+      break;
+    case Verdict::kDuplicate:
+      return on_duplicate(shard, qp, packet);
+    case Verdict::kOutOfSequence:
+      return on_out_of_sequence(shard, qp);
+    case Verdict::kInvalidSequence:
+    case Verdict::kUnsupported:
+    case Verdict::kInvalidLength:
+      return refuse(shard, qp, wire::NakCode::kInvalidRequest, packet.bth.psn, now);
+  }
+  const bool is_executed = qp.expected_psn != packet.bth.psn;
+  if (reason == DropReason::none && is_executed && packet.bth.ack_req &&
+      qp.state != QpState::kErr && packet.info().carries_payload) {
+    schedule_ack(shard, qp);
+  }
+  return reason;
+}
+
+void on_request_placed(Shard& shard, Qp& qp, const Action& action, bool is_done, Time now) {
+  if (qp.state == QpState::kErr || qp.state == QpState::kReset) return;
+  if (!is_done) {
+    if (qp.incoming == Incoming::kSend ||
+        (action.completes && action.completion.opcode == WcOpcode::kRecv)) {
+      retire_receive(shard, qp, {.status = WcStatus::kLocProtErr, .opcode = WcOpcode::kRecv});
+    }
+    refuse(shard, qp, wire::NakCode::kRemoteOperationalError, action.psn, now);
+    return;
+  }
+  if (action.completes) retire_receive(shard, qp, action.completion);
+}
+
+Planned plan_response(Shard& shard, Qp& qp, Time now, std::byte* payload, FramePlan& plan) {
+  plan.first_move = shard.move_count;
+  plan.move_count = 0;
+  plan.direct = nullptr;
+  plan.is_payload_ready = true;
+  if (qp.due_resources != 0 && qp.state != QpState::kErr) {
+    ResponderResource& resource = oldest_due(shard, qp);
+    if (resource.is_atomic) {
+      plan_atomic_result(shard, qp, resource, payload, plan);
+    } else if (!plan_read_response(shard, qp, resource, payload, plan)) {
+      shard.counters.add(Counter::key_violations);
+      const Psn psn = resource.first_psn + static_cast<std::int32_t>(resource.next_packet);
+      cancel_due(shard, qp);
+      refuse(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
+      return Planned::kNothing;
+    }
+    resource.starts_anew = false;
+    if (++resource.next_packet == resource.end_packet) --qp.due_resources;
+    return Planned::kFrame;
+  }
+  if (qp.pending_response == PendingResponse::kNone) return Planned::kNothing;
+  plan_acknowledge(shard, qp, payload, plan);
+  return Planned::kFrame;
+}
+
+void on_response_retracted(Shard& shard, Qp& qp, const FramePlan& plan, Time now) {
+  shard.counters.add(Counter::memory_faults);
+  if (qp.state == QpState::kErr || qp.state == QpState::kReset) return;
+  cancel_due(shard, qp);
+  refuse(shard, qp, wire::NakCode::kRemoteOperationalError, plan.psn, now);
+}
+
+}  // namespace rocemu::transport
