@@ -22,17 +22,17 @@ class Port : public engine::FrameSink {
   virtual bool flush() = 0;
   /// Frames wait to be received right now (a cheap look before the worker sleeps).
   virtual bool has_input() const = 0;
-  /// An fd that becomes readable when frames arrive, or -1: then the worker polls with a back-off.
-  /// `prepare_sleep` arms it.
-  virtual int interrupt_fd() const { return -1; }
-  virtual void prepare_sleep() {}
-  virtual void finish_sleep() {}
+  /// True when frames may arrive while the worker sleeps and nothing wakes it: it then looks
+  /// again after a back-off.
+  virtual bool needs_polling() const = 0;
 
   virtual bool is_link_up() const = 0;
   virtual void set_admin_up(bool is_up) = 0;  ///< Down: input and output are dropped and counted.
   virtual wire::MacAddress mac() const = 0;
   /// Largest Ethernet payload (IP packet) that the link carries.
   virtual std::uint32_t mtu_bytes() const = 0;
+  /// Frames that this end dropped (link down, nothing free) since the last call.
+  virtual std::uint64_t take_discards() = 0;
 };
 
 }  // namespace rocemu::dpdk

@@ -108,9 +108,10 @@ class Worker {
   engine::RxeQueues& queues();
   Time now() const;
 
-  /// Starts serving a context's doorbells. `page` stays mapped and `wake_fd` (an eventfd) open
-  /// until remove_context.
-  void add_context(ContextId context, std::size_t device, DoorbellPage* page, int wake_fd);
+  /// Starts serving a context's doorbells. `page` and `rings` (the context memfd) stay mapped and
+  /// `wake_fd` (an eventfd) open until remove_context.
+  void add_context(ContextId context, std::size_t device, DoorbellPage* page, int wake_fd,
+                   std::span<std::byte> rings);
   void remove_context(ContextId context);
   void bind_qp(ContextId context, std::uint32_t slot, QpNum qp);
   void unbind_qp(ContextId context, std::uint32_t slot);
