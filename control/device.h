@@ -1,0 +1,72 @@
+// One emulated NIC as the control thread sees it: configuration, GID table, memory regions, who
+// owns which QP and CQ, and the neighbours on its link. Control thread only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "control/addresses.h"
+#include "control/config.h"
+#include "control/event_loop.h"
+#include "dataplane/dpdk/worker.h"
+#include "dataplane/memory/mr_table.h"
+
+namespace rocemu::control {
+
+class VerbsContext;
+
+inline constexpr std::uint32_t kMaxPds = 1u << 16;
+inline constexpr std::uint32_t kMaxMrs = 1u << 20;
+inline constexpr std::uint32_t kMaxQps = 1u << 18;
+inline constexpr std::uint32_t kMaxCqs = 1u << 16;
+inline constexpr std::uint32_t kMaxAhs = 1u << 15;
+inline constexpr std::uint32_t kGidTableLength = 256;
+
+class Device {
+ public:
+  Device(const DeviceConfig& device_config, EventLoop& loop, dpdk::Worker& worker);
+
+  /// After the worker has the port: MAC, MTU, GIDs. Before start().
+  void attach(std::size_t worker_index);
+
+  // Neighbours.
+
+  /// The MAC that frames to `gid` go to, or nothing: then it was asked for on the link.
+  std::optional<wire::MacAddress> resolve(const wire::Gid& gid, const wire::Gid& source);
+  /// An ARP or ND frame from the link: learns, answers. Returns the GID learnt, if any.
+  std::optional<wire::Gid> on_neighbour_frame(std::span<const std::byte> frame);
+
+  bool is_own_address(const wire::Gid& gid) const;
+  /// Largest path MTU (IBTA steps) that the link's MTU carries.
+  std::uint32_t max_path_mtu_bytes() const { return max_path_mtu_bytes_; }
+
+  const DeviceConfig config;
+  EventLoop& loop;
+  dpdk::Worker& worker;
+  std::size_t index = 0;  ///< In the worker and in /dev/infiniband/uverbs<index>.
+  wire::MacAddress mac{};
+  std::vector<GidEntry> gids;
+  memory::MrTable regions;
+  CounterBlock* counters = nullptr;
+  bool is_link_up = true;
+
+  std::unordered_map<std::uint32_t, VerbsContext*> qp_owners;  ///< By QP number.
+  std::unordered_map<std::uint32_t, VerbsContext*> cq_owners;  ///< By CqIndex.
+  std::uint32_t next_pd = 1;
+  std::uint32_t pd_count = 0;
+  std::uint32_t ah_count = 0;
+
+ private:
+  void ask(const wire::Gid& gid, const wire::Gid& source);
+
+  std::map<wire::Gid, wire::MacAddress> neighbours_;
+  std::uint32_t max_path_mtu_bytes_ = 256;
+};
+
+}  // namespace rocemu::control

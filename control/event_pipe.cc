@@ -1,0 +1,67 @@
+#include "control/event_pipe.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "rocemu/base/bytes.h"
+
+namespace rocemu::control {
+
+Result<EventPipe> EventPipe::make(std::size_t record_bytes) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return Error{errno, "no pipe for events"};
+  EventPipe out;
+  out.record_bytes_ = record_bytes;
+  out.read_end_ = UniqueFd(ends[0]);
+  out.write_end_ = UniqueFd(ends[1]);
+  // The write end is ours alone. O_NONBLOCK belongs to a description: the application's must stay
+  // as the application sets it.
+  ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  const std::string path = "/proc/self/fd/" + std::to_string(ends[0]);
+  out.own_reader_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!out.own_reader_.is_open()) return Error{errno, "no second reader of an event pipe"};
+  return out;
+}
+
+void EventPipe::push(std::span<const std::byte> record) {
+  waiting_.emplace_back(record.begin(), record.end());
+  (void)flush();
+}
+
+bool EventPipe::flush() {
+  while (!waiting_.empty()) {
+    const auto& record = waiting_.front();
+    const ssize_t n = ::write(write_end_.get(), record.data(), record.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return false;
+    waiting_.pop_front();
+  }
+  return true;
+}
+
+std::uint32_t EventPipe::withdraw(std::uint64_t cookie) {
+  std::uint32_t withdrawn = 0;
+  std::deque<std::vector<std::byte>> kept;
+  std::vector<std::byte> record(record_bytes_);
+  const auto sort = [&](const std::vector<std::byte>& r) {
+    if (load<std::uint64_t>(r.data()) == cookie) {
+      ++withdrawn;
+    } else {
+      kept.push_back(r);
+    }
+  };
+  while (::read(own_reader_.get(), record.data(), record.size()) ==
+         static_cast<ssize_t>(record_bytes_)) {
+    sort(record);
+  }
+  for (const auto& r : waiting_) sort(r);
+  waiting_ = std::move(kept);
+  (void)flush();
+  return withdrawn;
+}
+
+}  // namespace rocemu::control

@@ -1,0 +1,43 @@
+// A pipe that carries fixed-size event records to an application: completion events (8 bytes) or
+// asynchronous events (16 bytes). The application holds the read end; the daemon keeps a second,
+// non-blocking description of it so that it can take back events of an object that ends before they
+// were read, which the destroy command must not count as delivered.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "control/unique_fd.h"
+#include "rocemu/base/result.h"
+
+namespace rocemu::control {
+
+class EventPipe {
+ public:
+  /// `record_bytes`: 8 or 16. Each record begins with the 8-byte cookie of its object. EMFILE and
+  /// the like.
+  static Result<EventPipe> make(std::size_t record_bytes);
+
+  /// The read end for the application; given away once.
+  UniqueFd take_read_end() { return std::move(read_end_); }
+  int write_fd() const { return write_end_.get(); }
+
+  /// Writes a record, or keeps it until flush() finds room.
+  void push(std::span<const std::byte> record);
+  /// Retries what waits. True when nothing waits any more.
+  bool flush();
+  /// Takes unread records of `cookie` back; returns how many.
+  std::uint32_t withdraw(std::uint64_t cookie);
+
+ private:
+  std::size_t record_bytes_ = 8;
+  UniqueFd read_end_;
+  UniqueFd write_end_;
+  UniqueFd own_reader_;
+  std::deque<std::vector<std::byte>> waiting_;
+};
+
+}  // namespace rocemu::control
