@@ -10,6 +10,13 @@
 #include "rocemu/base/bytes.h"
 
 namespace rocemu::control {
+namespace {
+
+// What an unprivileged application can make its pipe hold (fs.pipe-max-size).
+constexpr std::size_t kMaxPipeBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxWaiting = std::size_t{1} << 16;
+
+}  // namespace
 
 Result<EventPipe> EventPipe::make(std::size_t record_bytes) {
   int ends[2];
@@ -28,7 +35,7 @@ Result<EventPipe> EventPipe::make(std::size_t record_bytes) {
 }
 
 void EventPipe::push(std::span<const std::byte> record) {
-  waiting_.emplace_back(record.begin(), record.end());
+  if (waiting_.size() < kMaxWaiting) waiting_.emplace_back(record.begin(), record.end());
   (void)flush();
 }
 
@@ -54,8 +61,10 @@ std::uint32_t EventPipe::withdraw(std::uint64_t cookie) {
       kept.push_back(r);
     }
   };
-  while (::read(own_reader_.get(), record.data(), record.size()) ==
-         static_cast<ssize_t>(record_bytes_)) {
+  // Bounded: the application may write into its pipe as fast as we read.
+  for (std::size_t i = 0; i < kMaxPipeBytes / record_bytes_; ++i) {
+    const ssize_t n = ::read(own_reader_.get(), record.data(), record.size());
+    if (n != static_cast<ssize_t>(record_bytes_)) break;
     sort(record);
   }
   for (const auto& r : waiting_) sort(r);

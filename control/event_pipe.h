@@ -25,8 +25,10 @@ class EventPipe {
   UniqueFd take_read_end() { return std::move(read_end_); }
   int write_fd() const { return write_end_.get(); }
 
-  /// Writes a record, or keeps it until flush() finds room.
+  /// Writes a record, or keeps it until flush() finds room. An application that reads nothing loses
+  /// the records beyond 65536.
   void push(std::span<const std::byte> record);
+  bool is_waiting() const { return !waiting_.empty(); }
   /// Retries what waits. True when nothing waits any more.
   bool flush();
   /// Takes unread records of `cookie` back; returns how many.

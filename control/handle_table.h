@@ -1,6 +1,6 @@
 // HandleTable<T>: objects of one kind in one context, named by small handles that the client passes
-// around. A freed handle goes to the end of the line, so that a stale one rarely names a new
-// object. The limit is an error that the client sees.
+// around. A freed handle rests behind kResting others, so that a stale one rarely names a new object.
+// The limit is an error that the client sees.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ class HandleTable {
 
   /// The handle that add() will give, or nothing at the limit.
   std::optional<std::uint32_t> next_handle() const {
-    if (slots_.size() < limit_) return static_cast<std::uint32_t>(slots_.size());
+    if (is_growing()) return static_cast<std::uint32_t>(slots_.size());
     if (freed_.empty()) return std::nullopt;
     return freed_.front();
   }
   /// Stores `object` under next_handle(), which must exist.
   T& add(T&& object) {
     ++count_;
-    if (slots_.size() < limit_) return *slots_.emplace_back(std::move(object));
+    if (is_growing()) return *slots_.emplace_back(std::move(object));
     const std::uint32_t handle = freed_.front();
     freed_.pop_front();
     return slots_[handle].emplace(std::move(object));
@@ -50,6 +50,9 @@ class HandleTable {
   }
 
  private:
+  static constexpr std::size_t kResting = 64;
+  bool is_growing() const { return slots_.size() < limit_ && freed_.size() <= kResting; }
+
   std::uint32_t limit_;
   std::uint32_t count_ = 0;
   std::deque<std::optional<T>> slots_;  ///< References stay valid while others are added.

@@ -1,0 +1,222 @@
+#include "control/verbs_context.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+
+#include "rocemu/abi/rxe_ring.h"
+#include "rocemu/base/bytes.h"
+
+namespace rocemu::control {
+namespace {
+
+constexpr std::uint64_t kDoorbellBytes =
+    (sizeof(DoorbellPage) + RingAllocator::kPageBytes - 1) & ~(RingAllocator::kPageBytes - 1);
+constexpr std::uint32_t kMaxChannels = 1u << 16;
+constexpr std::size_t kCompletionRecordBytes = 8;
+constexpr std::size_t kAsyncRecordBytes = 16;
+constexpr std::chrono::milliseconds kAsyncRetry{10};
+
+}  // namespace
+
+Result<std::unique_ptr<VerbsContext>> VerbsContext::open(Device& device,
+                                                         memory::AddressSpaces& spaces,
+                                                         const Identity& identity) {
+  auto memory = ContextMemory::make();
+  if (!memory) return memory.error();
+  auto doorbells = SharedPages::make("rocemu-doorbells", kDoorbellBytes);
+  if (!doorbells) return doorbells.error();
+  auto pipe = EventPipe::make(kAsyncRecordBytes);
+  if (!pipe) return pipe.error();
+  UniqueFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_fd.is_open()) return Error{errno, "no eventfd"};
+  const auto space = spaces.open(identity.pid);
+  if (!space) return space.error();
+  std::unique_ptr<VerbsContext> context(new VerbsContext(device, spaces, identity,
+                                                         std::move(*memory), std::move(*doorbells),
+                                                         std::move(*pipe), std::move(wake_fd)));
+  context->space = space.value();
+  const bool is_served = device.worker.run([&] {
+    auto& queues = device.worker.queues();
+    context->ring_region_ = queues.add_region(context->memory_.bytes());
+    context->doorbell_region = queues.add_region(context->doorbells_.bytes);
+    if (context->doorbell_region.is_none()) return false;
+    device.worker.add_context(identity.id, device.index, context->page(), context->wake_fd(),
+                              context->memory_.bytes());
+    return true;
+  });
+  if (!is_served) return Error{ENOMEM, "too many contexts"};
+  return context;
+}
+
+VerbsContext::VerbsContext(Device& the_device, memory::AddressSpaces& the_spaces,
+                           const Identity& who, ContextMemory memory, SharedPages doorbells,
+                           EventPipe pipe, UniqueFd wake_fd)
+    : device(the_device),
+      spaces(the_spaces),
+      identity(who),
+      async_pipe(std::move(pipe)),
+      pds(kMaxPds),
+      mrs(kMaxMrs),
+      channels(kMaxChannels),
+      cqs(kMaxCqSlots),
+      qps(kMaxQpSlots),
+      ahs(kMaxAhs),
+      memory_(std::move(memory)),
+      doorbells_(std::move(doorbells)),
+      wake_fd_(std::move(wake_fd)) {
+  page()->magic = kDoorbellMagic;
+  page()->version = kDoorbellVersion;
+}
+
+VerbsContext::~VerbsContext() {
+  if (async_retry_) device.loop.cancel(*async_retry_);
+  // Everything that names the client's memory goes in one job; after it no table leads there.
+  device.worker.run([&] {
+    qps.for_each([&](std::uint32_t handle, QueuePair& qp) {
+      device.worker.unbind_qp(identity.id, handle_slot(handle));
+      (void)device.worker.engine(device.index).destroy_qp(device.worker.now(), qp.number);
+    });
+    cqs.for_each([&](std::uint32_t handle, CompletionQueue& cq) {
+      (void)device.worker.unbind_cq(identity.id, handle_slot(handle));
+      (void)device.worker.engine(device.index).destroy_cq(cq.index);
+    });
+    mrs.for_each([&](std::uint32_t, MemoryRegion& mr) {
+      (void)device.regions.retire(mr.keys.index);
+      device.regions.release(mr.keys.index);
+    });
+    device.worker.remove_context(identity.id);
+    auto& queues = device.worker.queues();
+    if (!ring_region_.is_none()) queues.remove_region(ring_region_);
+    if (!doorbell_region.is_none()) queues.remove_region(doorbell_region);
+    if (!space.is_none()) spaces.close(space);
+  });
+  qps.for_each([&](std::uint32_t, QueuePair& qp) { device.qp_owners.erase(qp.number.value); });
+  cqs.for_each([&](std::uint32_t, CompletionQueue& cq) { device.cq_owners.erase(cq.index.value); });
+  device.pd_count -= pds.count();
+  device.ah_count -= ahs.count();
+}
+
+void VerbsContext::suspend_memory() {
+  device.worker.run([&] { spaces.suspend(space); });
+}
+
+void VerbsContext::resume_memory() {
+  device.worker.run([&] { spaces.resume(space); });
+}
+
+void VerbsContext::push_async(std::uint64_t element, std::uint32_t type) {
+  std::array<std::byte, kAsyncRecordBytes> record{};
+  store(record.data(), element);
+  store(record.data() + 8, type);
+  async_pipe.push(record);
+  if (async_retry_ || async_pipe.flush()) return;
+  async_retry_ = device.loop.after(kAsyncRetry, [this] {
+    async_retry_.reset();
+    if (!async_pipe.flush()) async_retry_ = device.loop.after(kAsyncRetry, [] {});
+  });
+}
+
+void VerbsContext::on_async_event(const engine::AsyncEvent& event) {
+  const auto type = static_cast<std::uint32_t>(event.type);
+  if (event.type == engine::AsyncEventType::kCqError) {
+    cqs.for_each([&](std::uint32_t, CompletionQueue& cq) {
+      if (cq.index != event.cq) return;
+      ++cq.async_events;
+      push_async(cq.user_handle, type);
+    });
+    return;
+  }
+  qps.for_each([&](std::uint32_t, QueuePair& qp) {
+    if (qp.number != event.qp) return;
+    ++qp.async_events;
+    push_async(qp.user_handle, type);
+  });
+}
+
+std::uint32_t VerbsContext::withdraw_async(std::uint64_t element) {
+  return async_pipe.withdraw(element);
+}
+
+void VerbsContext::arm(std::uint32_t cq_handle, CqArm value) {
+  page()->cq_arm[handle_slot(cq_handle)].store(value, std::memory_order_seq_cst);
+}
+
+Result<Ring> VerbsContext::make_ring(std::uint32_t entries, std::uint32_t element_bytes) {
+  // One element always stays empty: it tells full from empty.
+  const std::uint32_t count = std::bit_ceil(entries + 1);
+  const auto log2_stride =
+      static_cast<std::uint32_t>(std::bit_width(std::bit_ceil(element_bytes))) - 1;
+  Ring ring;
+  ring.bytes = engine::RxeQueues::ring_bytes(log2_stride, count);
+  const auto offset = memory_.allocate(ring.bytes);
+  if (!offset) return Error{ENOMEM, "the context's ring memory is used up"};
+  ring.ref = {ring_region_, *offset, log2_stride, count - 1};
+  // Only the head is written, and no table names the ring yet.
+  if (!device.worker.queues().format_ring(ring.ref)) return Error{ENOMEM, "the ring does not fit"};
+  return ring;
+}
+
+void VerbsContext::free_ring(const Ring& ring) { memory_.release(ring.ref.offset, ring.bytes); }
+
+Result<void> VerbsContext::destroy_qp(std::uint32_t handle, QueuePair& qp) {
+  device.worker.run([&] {
+    device.worker.unbind_qp(identity.id, handle_slot(handle));
+    (void)device.worker.engine(device.index).destroy_qp(device.worker.now(), qp.number);
+  });
+  device.qp_owners.erase(qp.number.value);
+  free_ring(qp.send_ring);
+  free_ring(qp.recv_ring);
+  --pds.find(qp.pd)->users;
+  --cqs.find(qp.send_cq)->users;
+  --cqs.find(qp.recv_cq)->users;
+  qps.remove(handle);
+  return {};
+}
+
+VerbsContext::Reported VerbsContext::destroy_cq(std::uint32_t handle, CompletionQueue& cq) {
+  Reported reported;
+  const std::uint64_t written = device.worker.run([&] {
+    const std::uint64_t events = device.worker.unbind_cq(identity.id, handle_slot(handle));
+    (void)device.worker.engine(device.index).destroy_cq(cq.index);
+    return events;
+  });
+  device.cq_owners.erase(cq.index.value);
+  if (cq.channel) {
+    CompletionChannel& channel = *channels.find(*cq.channel);
+    reported.completion_events =
+        static_cast<std::uint32_t>(written) - channel.pipe.withdraw(cq.user_handle);
+    --channel.users;
+  }
+  reported.async_events = cq.async_events;
+  if (cq.async_events != 0) reported.async_events -= withdraw_async(cq.user_handle);
+  free_ring(cq.ring);
+  cqs.remove(handle);
+  return reported;
+}
+
+void VerbsContext::destroy_mr(std::uint32_t handle, MemoryRegion& mr) {
+  (void)device.regions.retire(mr.keys.index);
+  // A whole turn boundary: no lookup from before is in use any more.
+  device.worker.run([] {});
+  device.regions.release(mr.keys.index);
+  --pds.find(mr.pd)->users;
+  mrs.remove(handle);
+}
+
+void VerbsContext::destroy_pd(std::uint32_t handle) {
+  pds.remove(handle);
+  --device.pd_count;
+}
+
+void VerbsContext::destroy_ah(std::uint32_t handle, AddressHandle& ah) {
+  --pds.find(ah.pd)->users;
+  ahs.remove(handle);
+  --device.ah_count;
+}
+
+}  // namespace rocemu::control
