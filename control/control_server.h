@@ -19,7 +19,7 @@ namespace rocemu::control {
 class ControlServer {
  public:
   struct Request {
-    std::string line;           ///< Without the newline.
+    std::string line;            ///< Without the newline.
     bool may_change_it = false;  ///< The peer may change the daemon, not only look.
   };
   /// Returns the answer's line.

@@ -1,6 +1,6 @@
 // HandleTable<T>: objects of one kind in one context, named by small handles that the client passes
-// around. A freed handle rests behind kResting others, so that a stale one rarely names a new object.
-// The limit is an error that the client sees.
+// around. A freed handle rests behind kResting others, so that a stale one rarely names a new
+// object. The limit is an error that the client sees.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,8 @@
 namespace rocemu::control::uverbs {
 namespace {
 
-// The flexible arrays at the end have a size of their own in C++: the ends are told by the field before.
+// The flexible arrays at the end have a size of their own in C++: the ends are told by the field
+// before.
 static_assert(offsetof(rxe_dma_info, reserved) + 4 == rxe::kDmaData);
 static_assert(rxe::kSendDma + rxe::kDmaData == rxe::kSendWqeBytes);
 static_assert(rxe::kRecvDma + rxe::kDmaData == rxe::kRecvWqeBytes);

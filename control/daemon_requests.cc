@@ -1,0 +1,181 @@
+// The daemon's answers to the rocemu tool.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "control/daemon.h"
+
+namespace rocemu::control {
+namespace {
+
+using nlohmann::json;
+
+json refusal(const std::string& text) { return {{"ok", false}, {"error", text}}; }
+
+const char* state_text(transport::QpState state) {
+  switch (state) {
+    case transport::QpState::kReset:
+      return "RESET";
+    case transport::QpState::kInit:
+      return "INIT";
+    case transport::QpState::kRtr:
+      return "RTR";
+    case transport::QpState::kRts:
+      return "RTS";
+    case transport::QpState::kSqd:
+      return "SQD";
+    case transport::QpState::kSqe:
+      return "SQE";
+    case transport::QpState::kErr:
+      return "ERR";
+  }
+  return "?";
+}
+
+const char* type_text(transport::QpType type) {
+  switch (type) {
+    case transport::QpType::kRc:
+      return "RC";
+    case transport::QpType::kUc:
+      return "UC";
+    case transport::QpType::kUd:
+      return "UD";
+    case transport::QpType::kGsi:
+      return "GSI";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string Daemon::serve_line(const ControlServer::Request& request) {
+  const auto parsed = json::parse(request.line, nullptr, false);
+  if (!parsed.is_object()) return refusal("a request is one JSON object a line").dump();
+  try {
+    return serve_request(parsed, request.may_change_it).dump();
+  } catch (const json::exception& error) {
+    return refusal(error.what()).dump();
+  }
+}
+
+json Daemon::serve_request(const json& request, bool may_change_it) {
+  const std::string command = request.value("command", "");
+  if (command == "status") return status();
+  if (command == "qps") return queue_pairs(request.value("device", ""));
+  if ((command == "link" || command == "down") && !may_change_it) {
+    return refusal("only root and the daemon's own user may do this");
+  }
+  if (command == "link") return set_link(request.value("device", ""), request.value("state", ""));
+  if (command == "config") return {{"ok", true}, {"config", effective_text(config_)}};
+  if (command == "down") {
+    loop_.after(std::chrono::milliseconds(10), [this] { loop_.stop(); });
+    return {{"ok", true}};
+  }
+  return refusal("unknown command '" + command + "'; known: status, qps, link, config, down");
+}
+
+Device* Daemon::find_device(const std::string& name) {
+  const auto found = std::ranges::find_if(
+      devices_, [&](const auto& device) { return device->config.name == name; });
+  return found == devices_.end() ? nullptr : found->get();
+}
+
+json Daemon::device_status(Device& device) {
+  json gids = json::array();
+  for (std::size_t i = 0; i < device.gids.size(); ++i) {
+    gids.push_back({{"index", i},
+                    {"gid", gid_text(device.gids[i].gid)},
+                    {"type", gid_type_text(device.gids[i].type)}});
+  }
+  json addresses = json::array();
+  for (const auto& gid : device.config.addresses) addresses.push_back(address_text(gid));
+  std::uint32_t contexts = 0;
+  std::uint32_t channels = 0;
+  sessions_->for_each_context([&](VerbsContext& context) {
+    if (&context.device != &device) return;
+    ++contexts;
+    channels += context.channels.count();
+  });
+  const auto counts = worker_->run([&] { return worker_->engine(device.index).counts(); });
+  return {{"name", device.config.name},
+          {"link", device.config.link.text},
+          {"state", device.is_link_up ? "ACTIVE" : "DOWN"},
+          {"mac", mac_text(device.mac)},
+          {"mtu", device.max_path_mtu_bytes()},
+          {"addresses", addresses},
+          {"gids", gids},
+          {"objects",
+           {{"contexts", contexts},
+            {"pds", device.pd_count},
+            {"mrs", device.regions.in_use()},
+            {"cqs", counts.cqs},
+            {"qps", counts.qps},
+            {"srqs", counts.srqs},
+            {"ahs", device.ah_count},
+            {"channels", channels},
+            {"inflight_requests", counts.inflight_requests},
+            {"responder_resources", counts.responder_resources}}}};
+}
+
+json Daemon::status() {
+  json devices = json::array();
+  for (const auto& device : devices_) devices.push_back(device_status(*device));
+  json clients = json::array();
+  sessions_->for_each_context([&](VerbsContext& context) {
+    clients.push_back({{"pid", context.identity.pid},
+                       {"uid", context.identity.uid},
+                       {"device", context.device.config.name}});
+  });
+  const WorkerBlock& w = counters_->worker(0);
+  const auto uptime =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - started_);
+  return {{"ok", true},
+          {"version", ROCEMU_VERSION},
+          {"pid", ::getpid()},
+          {"uptime_s", uptime.count()},
+          {"runtime_dir", config_.runtime_dir},
+          {"devices", devices},
+          {"clients", clients},
+          {"workers", json::array({{{"turns", w.turns},
+                                    {"idle_turns", w.idle_turns},
+                                    {"sleeps", w.sleeps},
+                                    {"busy_ns", w.busy_ns},
+                                    {"max_turn_ns", w.max_turn_ns},
+                                    {"system_calls", w.system_calls}}})}};
+}
+
+json Daemon::queue_pairs(const std::string& device_name) {
+  Device* device = find_device(device_name);
+  if (device == nullptr) return refusal("no device '" + device_name + "'");
+  std::vector<engine::QpSnapshot> found(4096);
+  found.resize(worker_->run([&] { return worker_->engine(device->index).list_qps(0, found); }));
+  json qps = json::array();
+  for (const auto& qp : found) {
+    const auto owner = device->qp_owners.find(qp.number.value);
+    qps.push_back({{"qpn", qp.number.value},
+                   {"type", type_text(qp.type)},
+                   {"state", state_text(qp.attr.state)},
+                   {"dest_qpn", qp.attr.destination_qp.value},
+                   {"peer", address_text(qp.attr.av.verbs.dgid)},
+                   {"pid", owner != device->qp_owners.end() ? owner->second->identity.pid : 0},
+                   {"tx_packets", qp.stats.tx_packets},
+                   {"tx_payload_bytes", qp.stats.tx_payload_bytes},
+                   {"rx_packets", qp.stats.rx_packets},
+                   {"rx_payload_bytes", qp.stats.rx_payload_bytes},
+                   {"retransmitted_packets", qp.stats.retransmitted_packets},
+                   {"naks_received", qp.stats.naks_received},
+                   {"naks_sent", qp.stats.naks_sent},
+                   {"timeouts", qp.stats.timeouts}});
+  }
+  return {{"ok", true}, {"qps", qps}};
+}
+
+json Daemon::set_link(const std::string& device_name, const std::string& state) {
+  Device* device = find_device(device_name);
+  if (device == nullptr) return refusal("no device '" + device_name + "'");
+  if (state != "up" && state != "down") return refusal("a link is set 'up' or 'down'");
+  worker_->run([&] { worker_->port(device->index).set_admin_up(state == "up"); });
+  return {{"ok", true}};
+}
+
+}  // namespace rocemu::control
