@@ -76,7 +76,7 @@ class Sessions {
 
   void accept_session();
   void listen_to(Session& session);
-  void on_readable(int fd);
+  void on_ready(int fd, std::uint32_t events);
   /// False: the session is to end.
   bool handle(Session& session, const abi::MessageHeader& header,
               std::span<const std::byte> payload);
