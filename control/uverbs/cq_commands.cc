@@ -3,7 +3,7 @@
 #include <rdma/rdma_user_rxe.h>
 
 #include "control/uverbs/call.h"
-#include "dataplane/transport/limits.h"
+#include "dataplane/transport/transport_limits.h"
 #include "rocemu/abi/rxe_ring.h"
 
 namespace rocemu::control::uverbs {

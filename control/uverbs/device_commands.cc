@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "control/uverbs/call.h"
-#include "dataplane/transport/limits.h"
+#include "dataplane/transport/transport_limits.h"
 #include "rocemu/base/bytes.h"
 
 namespace rocemu::control::uverbs {

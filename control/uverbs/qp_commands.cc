@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "control/uverbs/call.h"
-#include "dataplane/transport/limits.h"
+#include "dataplane/transport/transport_limits.h"
 #include "rocemu/abi/rxe_ring.h"
 
 namespace rocemu::control::uverbs {

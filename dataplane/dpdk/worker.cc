@@ -14,6 +14,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "dataplane/dpdk/eal.h"
 #include "dataplane/dpdk/sigbus_guard.h"
 #include "dataplane/dpdk/worker_impl.h"
 #include "dataplane/wire/packet.h"
@@ -79,6 +80,7 @@ void Worker::Impl::stop() {
 
 void Worker::Impl::run_loop() {
   if (config.cpu >= 0) pin_to(config.cpu);
+  register_thread();
   // The kernel may not stretch short sleeps by its default 50 us.
   ::prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
   ::pthread_setname_np(::pthread_self(), "rocemu-worker");

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "dataplane/transport/limits.h"
+#include "dataplane/transport/transport_limits.h"
 #include "rocemu/base/ids.h"
 
 namespace rocemu::transport {

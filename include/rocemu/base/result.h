@@ -26,6 +26,8 @@ class [[nodiscard]] Result {
   T& value() & { return std::get<T>(state_); }
   const T& value() const& { return std::get<T>(state_); }
   T&& value() && { return std::get<T>(std::move(state_)); }
+  const T* operator->() const { return &std::get<T>(state_); }
+  const T& operator*() const& { return std::get<T>(state_); }
   T* operator->() { return &std::get<T>(state_); }
   T& operator*() & { return std::get<T>(state_); }
   const Error& error() const { return std::get<Error>(state_); }
