@@ -190,7 +190,9 @@ void Daemon::on_notification(dpdk::DeviceAsyncEvent& event) {
   const bool is_cq = event.event.type == engine::AsyncEventType::kCqError;
   const auto& owners = is_cq ? device.cq_owners : device.qp_owners;
   const auto owner = owners.find(is_cq ? event.event.cq.value : event.event.qp.value);
-  if (owner != owners.end()) owner->second->on_async_event(event.event);
+  // None: the object ended while its event was on the way.
+  if (owner == owners.end()) return;
+  owner->second.context->on_async_event(event.event.type, owner->second.handle);
 }
 
 void Daemon::on_notification(dpdk::PuntedFrame& frame) {

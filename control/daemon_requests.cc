@@ -152,20 +152,21 @@ json Daemon::queue_pairs(const std::string& device_name) {
   json qps = json::array();
   for (const auto& qp : found) {
     const auto owner = device->qp_owners.find(qp.number.value);
-    qps.push_back({{"qpn", qp.number.value},
-                   {"type", type_text(qp.type)},
-                   {"state", state_text(qp.attr.state)},
-                   {"dest_qpn", qp.attr.destination_qp.value},
-                   {"peer", address_text(qp.attr.av.verbs.dgid)},
-                   {"pid", owner != device->qp_owners.end() ? owner->second->identity.pid : 0},
-                   {"tx_packets", qp.stats.tx_packets},
-                   {"tx_payload_bytes", qp.stats.tx_payload_bytes},
-                   {"rx_packets", qp.stats.rx_packets},
-                   {"rx_payload_bytes", qp.stats.rx_payload_bytes},
-                   {"retransmitted_packets", qp.stats.retransmitted_packets},
-                   {"naks_received", qp.stats.naks_received},
-                   {"naks_sent", qp.stats.naks_sent},
-                   {"timeouts", qp.stats.timeouts}});
+    qps.push_back(
+        {{"qpn", qp.number.value},
+         {"type", type_text(qp.type)},
+         {"state", state_text(qp.attr.state)},
+         {"dest_qpn", qp.attr.destination_qp.value},
+         {"peer", address_text(qp.attr.av.verbs.dgid)},
+         {"pid", owner != device->qp_owners.end() ? owner->second.context->identity.pid : 0},
+         {"tx_packets", qp.stats.tx_packets},
+         {"tx_payload_bytes", qp.stats.tx_payload_bytes},
+         {"rx_packets", qp.stats.rx_packets},
+         {"rx_payload_bytes", qp.stats.rx_payload_bytes},
+         {"retransmitted_packets", qp.stats.retransmitted_packets},
+         {"naks_received", qp.stats.naks_received},
+         {"naks_sent", qp.stats.naks_sent},
+         {"timeouts", qp.stats.timeouts}});
   }
   return {{"ok", true}, {"qps", qps}};
 }

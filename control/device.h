@@ -21,6 +21,12 @@ namespace rocemu::control {
 
 class VerbsContext;
 
+/// Who holds an object of the engine, for events that name it.
+struct ObjectOwner {
+  VerbsContext* context = nullptr;
+  std::uint32_t handle = 0;
+};
+
 inline constexpr std::uint32_t kMaxPds = 1u << 16;
 inline constexpr std::uint32_t kMaxMrs = 1u << 20;
 inline constexpr std::uint32_t kMaxQps = 1u << 18;
@@ -56,8 +62,8 @@ class Device {
   CounterBlock* counters = nullptr;
   bool is_link_up = true;
 
-  std::unordered_map<std::uint32_t, VerbsContext*> qp_owners;  ///< By QP number.
-  std::unordered_map<std::uint32_t, VerbsContext*> cq_owners;  ///< By CqIndex.
+  std::unordered_map<std::uint32_t, ObjectOwner> qp_owners;  ///< By QP number.
+  std::unordered_map<std::uint32_t, ObjectOwner> cq_owners;  ///< By CqIndex.
   std::uint32_t next_pd = 1;
   std::uint32_t pd_count = 0;
   std::uint32_t ah_count = 0;

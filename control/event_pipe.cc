@@ -28,9 +28,6 @@ Result<EventPipe> EventPipe::make(std::size_t record_bytes) {
   // The write end is ours alone. O_NONBLOCK belongs to a description: the application's must stay
   // as the application sets it.
   ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
-  const std::string path = "/proc/self/fd/" + std::to_string(ends[0]);
-  out.own_reader_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!out.own_reader_.is_open()) return Error{errno, "no second reader of an event pipe"};
   return out;
 }
 
@@ -61,9 +58,12 @@ std::uint32_t EventPipe::withdraw(std::uint64_t cookie) {
       kept.push_back(r);
     }
   };
+  // A description of our own: the application's O_NONBLOCK flag is not ours to set.
+  const std::string path = "/proc/self/fd/" + std::to_string(write_end_.get());
+  const UniqueFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   // Bounded: the application may write into its pipe as fast as we read.
   for (std::size_t i = 0; i < kMaxPipeBytes / record_bytes_; ++i) {
-    const ssize_t n = ::read(own_reader_.get(), record.data(), record.size());
+    const ssize_t n = ::read(reader.get(), record.data(), record.size());
     if (n != static_cast<ssize_t>(record_bytes_)) break;
     sort(record);
   }

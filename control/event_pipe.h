@@ -1,7 +1,7 @@
 // A pipe that carries fixed-size event records to an application: completion events (8 bytes) or
-// asynchronous events (16 bytes). The application holds the read end; the daemon keeps a second,
-// non-blocking description of it so that it can take back events of an object that ends before they
-// were read, which the destroy command must not count as delivered.
+// asynchronous events (16 bytes). The application holds the only read end, so that its closing
+// shows at the write end; the daemon opens another for a moment to take back events of an object
+// that ends before they were read, which the destroy command must not count as delivered.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,6 @@ class EventPipe {
   std::size_t record_bytes_ = 8;
   UniqueFd read_end_;
   UniqueFd write_end_;
-  UniqueFd own_reader_;
   std::deque<std::vector<std::byte>> waiting_;
 };
 

@@ -75,12 +75,12 @@ VerbsContext::VerbsContext(Device& the_device, memory::AddressSpaces& the_spaces
 
 VerbsContext::~VerbsContext() {
   if (async_retry_) device.loop.cancel(*async_retry_);
-  // Everything that names the client's memory goes in one job; after it no table leads there.
+  channels.for_each([&](std::uint32_t, CompletionChannel& channel) {
+    if (!channel.is_closed) device.loop.remove(channel.pipe.write_fd());
+  });
+  destroy_queue_pairs();
+  // Everything else that names the client's memory goes in one job; after it no table leads there.
   device.worker.run([&] {
-    qps.for_each([&](std::uint32_t handle, QueuePair& qp) {
-      device.worker.unbind_qp(identity.id, handle_slot(handle));
-      (void)device.worker.engine(device.index).destroy_qp(device.worker.now(), qp.number);
-    });
     cqs.for_each([&](std::uint32_t handle, CompletionQueue& cq) {
       (void)device.worker.unbind_cq(identity.id, handle_slot(handle));
       (void)device.worker.engine(device.index).destroy_cq(cq.index);
@@ -95,10 +95,26 @@ VerbsContext::~VerbsContext() {
     if (!doorbell_region.is_none()) queues.remove_region(doorbell_region);
     if (!space.is_none()) spaces.close(space);
   });
-  qps.for_each([&](std::uint32_t, QueuePair& qp) { device.qp_owners.erase(qp.number.value); });
   cqs.for_each([&](std::uint32_t, CompletionQueue& cq) { device.cq_owners.erase(cq.index.value); });
   device.pd_count -= pds.count();
   device.ah_count -= ahs.count();
+}
+
+void VerbsContext::destroy_queue_pairs() {
+  // In pieces, so that the end of a client with very many does not hold up the others' packets.
+  constexpr std::size_t kPiece = 256;
+  std::vector<std::pair<std::uint32_t, QpNum>> all;
+  qps.for_each([&](std::uint32_t handle, QueuePair& qp) { all.emplace_back(handle, qp.number); });
+  for (std::size_t begin = 0; begin < all.size(); begin += kPiece) {
+    const auto piece = std::span(all).subspan(begin, std::min(kPiece, all.size() - begin));
+    device.worker.run([&] {
+      for (const auto& [handle, number] : piece) {
+        device.worker.unbind_qp(identity.id, handle_slot(handle));
+        (void)device.worker.engine(device.index).destroy_qp(device.worker.now(), number);
+      }
+    });
+    for (const auto& [handle, number] : piece) device.qp_owners.erase(number.value);
+  }
 }
 
 void VerbsContext::suspend_memory() {
@@ -114,28 +130,43 @@ void VerbsContext::push_async(std::uint64_t element, std::uint32_t type) {
   store(record.data(), element);
   store(record.data() + 8, type);
   async_pipe.push(record);
-  if (async_retry_ || async_pipe.flush()) return;
-  async_retry_ = device.loop.after(kAsyncRetry, [this] {
-    async_retry_.reset();
-    if (!async_pipe.flush()) async_retry_ = device.loop.after(kAsyncRetry, [] {});
-  });
+  if (!async_retry_) retry_async();
 }
 
-void VerbsContext::on_async_event(const engine::AsyncEvent& event) {
-  const auto type = static_cast<std::uint32_t>(event.type);
-  if (event.type == engine::AsyncEventType::kCqError) {
-    cqs.for_each([&](std::uint32_t, CompletionQueue& cq) {
-      if (cq.index != event.cq) return;
-      ++cq.async_events;
-      push_async(cq.user_handle, type);
-    });
+void VerbsContext::retry_async() {
+  async_retry_.reset();
+  if (async_pipe.flush()) return;
+  async_retry_ = device.loop.after(kAsyncRetry, [this] { retry_async(); });
+}
+
+void VerbsContext::on_async_event(engine::AsyncEventType type, std::uint32_t handle) {
+  const auto code = static_cast<std::uint32_t>(type);
+  if (type == engine::AsyncEventType::kCqError) {
+    CompletionQueue& cq = *cqs.find(handle);
+    ++cq.async_events;
+    push_async(cq.user_handle, code);
     return;
   }
-  qps.for_each([&](std::uint32_t, QueuePair& qp) {
-    if (qp.number != event.qp) return;
-    ++qp.async_events;
-    push_async(qp.user_handle, type);
+  QueuePair& qp = *qps.find(handle);
+  ++qp.async_events;
+  push_async(qp.user_handle, code);
+}
+
+CompletionChannel& VerbsContext::add_channel(std::uint32_t handle, EventPipe pipe) {
+  CompletionChannel& channel = channels.add({std::move(pipe), 0});
+  // Asked for no event, epoll reports the one that is left: nobody can read the pipe any more.
+  device.loop.add(channel.pipe.write_fd(), 0, [this, handle](std::uint32_t) {
+    CompletionChannel& closed = *channels.find(handle);
+    device.loop.remove(closed.pipe.write_fd());
+    closed.is_closed = true;
+    release_channel_if_unused(handle);
   });
+  return channel;
+}
+
+void VerbsContext::release_channel_if_unused(std::uint32_t handle) {
+  const CompletionChannel& channel = *channels.find(handle);
+  if (channel.is_closed && channel.users == 0) channels.remove(handle);
 }
 
 std::uint32_t VerbsContext::withdraw_async(std::uint64_t element) {
@@ -163,7 +194,7 @@ Result<Ring> VerbsContext::make_ring(std::uint32_t entries, std::uint32_t elemen
 
 void VerbsContext::free_ring(const Ring& ring) { memory_.release(ring.ref.offset, ring.bytes); }
 
-Result<void> VerbsContext::destroy_qp(std::uint32_t handle, QueuePair& qp) {
+void VerbsContext::destroy_qp(std::uint32_t handle, QueuePair& qp) {
   device.worker.run([&] {
     device.worker.unbind_qp(identity.id, handle_slot(handle));
     (void)device.worker.engine(device.index).destroy_qp(device.worker.now(), qp.number);
@@ -175,22 +206,22 @@ Result<void> VerbsContext::destroy_qp(std::uint32_t handle, QueuePair& qp) {
   --cqs.find(qp.send_cq)->users;
   --cqs.find(qp.recv_cq)->users;
   qps.remove(handle);
-  return {};
 }
 
 VerbsContext::Reported VerbsContext::destroy_cq(std::uint32_t handle, CompletionQueue& cq) {
   Reported reported;
-  const std::uint64_t written = device.worker.run([&] {
-    const std::uint64_t events = device.worker.unbind_cq(identity.id, handle_slot(handle));
+  CompletionChannel* channel = cq.channel ? channels.find(*cq.channel) : nullptr;
+  // Withdrawn on the worker, which writes into the pipe: what is put back then has its room.
+  reported.completion_events = device.worker.run([&] {
+    const std::uint64_t written = device.worker.unbind_cq(identity.id, handle_slot(handle));
     (void)device.worker.engine(device.index).destroy_cq(cq.index);
-    return events;
+    const std::uint32_t withdrawn = channel != nullptr ? channel->pipe.withdraw(cq.user_handle) : 0;
+    return static_cast<std::uint32_t>(written) - withdrawn;
   });
   device.cq_owners.erase(cq.index.value);
-  if (cq.channel) {
-    CompletionChannel& channel = *channels.find(*cq.channel);
-    reported.completion_events =
-        static_cast<std::uint32_t>(written) - channel.pipe.withdraw(cq.user_handle);
-    --channel.users;
+  if (channel != nullptr) {
+    --channel->users;
+    release_channel_if_unused(*cq.channel);
   }
   reported.async_events = cq.async_events;
   if (cq.async_events != 0) reported.async_events -= withdraw_async(cq.user_handle);

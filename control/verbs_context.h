@@ -40,6 +40,7 @@ struct MemoryRegion {
 struct CompletionChannel {
   EventPipe pipe;
   std::uint32_t users = 0;
+  bool is_closed = false;  ///< The application closed its end; goes with its last CQ.
 };
 
 struct CompletionQueue {
@@ -92,7 +93,7 @@ class VerbsContext {
   void resume_memory();
 
   /// Queues an asynchronous event for the application.
-  void on_async_event(const engine::AsyncEvent& event);
+  void on_async_event(engine::AsyncEventType type, std::uint32_t handle);
   void push_async(std::uint64_t element, std::uint32_t type);
 
   // Used by the uverbs commands.
@@ -101,9 +102,15 @@ class VerbsContext {
   /// become powers of two.
   Result<Ring> make_ring(std::uint32_t entries, std::uint32_t element_bytes);
   void free_ring(const Ring& ring);
+  std::span<std::byte> bytes_of(const Ring& ring) const {
+    return memory_.bytes().subspan(ring.ref.offset, ring.bytes);
+  }
   static std::uint32_t usable_entries(const Ring& ring) { return ring.ref.mask; }
 
-  Result<void> destroy_qp(std::uint32_t handle, QueuePair& qp);
+  /// `handle` is what channels.next_handle() said. The channel goes when the application closed
+  /// its end and no CQ uses it.
+  CompletionChannel& add_channel(std::uint32_t handle, EventPipe pipe);
+  void destroy_qp(std::uint32_t handle, QueuePair& qp);
   /// Returns completion and asynchronous events that the application read.
   struct Reported {
     std::uint32_t completion_events = 0;
@@ -133,6 +140,10 @@ class VerbsContext {
  private:
   VerbsContext(Device& the_device, memory::AddressSpaces& the_spaces, const Identity& who,
                ContextMemory memory, SharedPages doorbells, EventPipe pipe, UniqueFd wake_fd);
+
+  void retry_async();
+  void release_channel_if_unused(std::uint32_t handle);
+  void destroy_queue_pairs();
 
   DoorbellPage* page() const { return reinterpret_cast<DoorbellPage*>(doorbells_.bytes.data()); }
 

@@ -62,6 +62,9 @@ struct Call {
   }
 };
 
+/// Completion vectors that GET_CONTEXT promises.
+std::uint32_t comp_vector_count();
+
 // Handlers, by object.
 int get_context(Call& call);
 int query_device(Call& call);
@@ -76,6 +79,7 @@ int dereg_mr(Call& call);
 int create_comp_channel(Call& call);
 int create_cq(Call& call);
 int create_cq_ex(Call& call);
+int resize_cq(Call& call);
 int req_notify_cq(Call& call);
 int destroy_cq(Call& call);
 int create_qp(Call& call);

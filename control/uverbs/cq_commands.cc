@@ -5,6 +5,7 @@
 #include "control/uverbs/call.h"
 #include "dataplane/transport/transport_limits.h"
 #include "rocemu/abi/rxe_ring.h"
+#include "rocemu/base/bytes.h"
 
 namespace rocemu::control::uverbs {
 namespace {
@@ -43,8 +44,31 @@ struct CqMade {
   mminfo ring{};
 };
 
+mminfo info_of(const Ring& ring) {
+  return {ring.ref.offset, static_cast<std::uint32_t>(RingAllocator::round_up(ring.bytes)), 0};
+}
+
+// Copies the completions that were not polled yet into an empty ring; returns their number, or
+// nothing when it cannot hold them. The indices are the client's to write: masked, so nonsense in
+// them moves nonsense of its own.
+std::optional<std::uint32_t> move_completions(std::span<std::byte> from, std::uint32_t from_mask,
+                                              std::span<std::byte> to, std::uint32_t to_mask) {
+  const auto consumer = load<std::uint32_t>(from.data() + rxe::kQueueConsumerIndex);
+  const auto producer = load<std::uint32_t>(from.data() + rxe::kQueueProducerIndex);
+  const std::uint32_t count = (producer - consumer) & from_mask;
+  if (count > to_mask) return std::nullopt;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::memcpy(to.data() + rxe::kQueueData + i * rxe::kCqElementBytes,
+                from.data() + rxe::kQueueData + ((consumer + i) & from_mask) * rxe::kCqElementBytes,
+                rxe::kCqElementBytes);
+  }
+  store(to.data() + rxe::kQueueProducerIndex, count);
+  return count;
+}
+
 int make_cq(VerbsContext& context, const CqRequest& in, CqMade& out) {
   if (in.cqe == 0 || in.cqe > transport::kMaxCqe) return EINVAL;
+  if (in.comp_vector >= comp_vector_count()) return EINVAL;
   CompletionChannel* channel = nullptr;
   if (in.channel >= 0) {
     channel = context.channels.find(static_cast<std::uint32_t>(in.channel));
@@ -80,11 +104,10 @@ int make_cq(VerbsContext& context, const CqRequest& in, CqMade& out) {
     ++channel->users;
   }
   context.cqs.add(std::move(cq));
-  device.cq_owners[made.value().value] = &context;
+  device.cq_owners[made.value().value] = {&context, *handle};
   out.handle = *handle;
   out.cqe = VerbsContext::usable_entries(*ring);
-  out.ring = {ring->ref.offset, static_cast<std::uint32_t>(RingAllocator::round_up(ring->bytes)),
-              0};
+  out.ring = info_of(*ring);
   return 0;
 }
 
@@ -96,7 +119,7 @@ int create_comp_channel(Call& call) {
   if (!handle) return ENOMEM;
   auto pipe = EventPipe::make(8);
   if (!pipe) return pipe.error().code;
-  CompletionChannel& channel = context.channels.add({std::move(*pipe), 0});
+  CompletionChannel& channel = context.add_channel(*handle, std::move(*pipe));
   call.put(ib_uverbs_create_comp_channel_resp{});
   call.fd = channel.pipe.take_read_end();
   call.fd_offset = offsetof(ib_uverbs_create_comp_channel_resp, fd);
@@ -131,6 +154,34 @@ int create_cq_ex(Call& call) {
   r.response_length = static_cast<std::uint32_t>(std::min(sizeof r, call.core_room));
   call.put(r);
   call.put_driver(rxe_create_cq_resp{made.ring}, true);
+  return 0;
+}
+
+int resize_cq(Call& call) {
+  const auto in = call.take<ib_uverbs_resize_cq>();
+  VerbsContext& context = call.context;
+  CompletionQueue* cq = context.cqs.find(in.cq_handle);
+  if (cq == nullptr || in.cqe == 0 || in.cqe > transport::kMaxCqe) return EINVAL;
+  auto ring = context.make_ring(in.cqe, rxe::kCqElementBytes);
+  if (!ring) return ring.error().code;
+  Device& device = context.device;
+  const auto moved = device.worker.run([&]() -> Result<void> {
+    const auto count = move_completions(context.bytes_of(cq->ring), cq->ring.ref.mask,
+                                        context.bytes_of(*ring), ring->ref.mask);
+    if (!count) return Error{EINVAL, "more completions wait than the new size holds"};
+    return device.worker.engine(device.index).resize_cq(cq->index, ring->ref, *count);
+  });
+  if (!moved) {
+    context.free_ring(*ring);
+    return moved.error().code;
+  }
+  // The client unmaps the old ring itself; its pages are gone for both.
+  context.free_ring(cq->ring);
+  cq->ring = *ring;
+  ib_uverbs_resize_cq_resp r{};
+  r.cqe = VerbsContext::usable_entries(*ring);
+  call.put(r);
+  call.put_driver(rxe_resize_cq_resp{info_of(*ring)}, false);
   return 0;
 }
 

@@ -71,9 +71,11 @@ std::uint8_t mtu_code(std::uint32_t bytes) {
 
 }  // namespace
 
+std::uint32_t comp_vector_count() { return std::max(1u, std::thread::hardware_concurrency()); }
+
 int get_context(Call& call) {
   ib_uverbs_get_context_resp r{};
-  r.num_comp_vectors = std::max(1u, std::thread::hardware_concurrency());
+  r.num_comp_vectors = comp_vector_count();
   call.put(r);
   call.fd = call.context.async_pipe.take_read_end();
   if (!call.fd.is_open()) return EINVAL;  // a context is got once

@@ -50,6 +50,8 @@ constexpr std::array kRows = {
         sizeof(ib_uverbs_create_cq_resp), create_cq},
     Row{IB_USER_VERBS_CMD_CREATE_CQ, Framing::kExtended, sizeof(ib_uverbs_ex_create_cq),
         sizeof(ib_uverbs_ex_create_cq_resp), create_cq_ex},
+    Row{IB_USER_VERBS_CMD_RESIZE_CQ, Framing::kPlain, sizeof(ib_uverbs_resize_cq),
+        sizeof(ib_uverbs_resize_cq_resp), resize_cq},
     Row{IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, Framing::kPlain, sizeof(ib_uverbs_req_notify_cq), 0,
         req_notify_cq},
     Row{IB_USER_VERBS_CMD_DESTROY_CQ, Framing::kPlain, sizeof(ib_uverbs_destroy_cq),

@@ -50,7 +50,7 @@ int reg_mr(Call& call) {
   if (!handle) return ENOMEM;
   if ((in.access_flags & ~(kSupportedAccess | kOptionalAccess)) != 0) return EOPNOTSUPP;
   // The offset within a page is the same at both addresses, as for a device with a page table.
-  if (((in.start ^ in.hca_va) & 0xfff) != 0) return EINVAL;
+  if (((in.start ^ in.hca_va) & 0xfff) != 0 || in.length == 0) return EINVAL;
   const auto access =
       needs_write(in.access_flags) ? memory::RangeAccess::kReadWrite : memory::RangeAccess::kRead;
   const auto probed = context.spaces.probe_range(context.space, in.start, in.length, access);

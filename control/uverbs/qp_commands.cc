@@ -161,7 +161,7 @@ int make_qp(VerbsContext& context, const QpRequest& in, QpMade& out) {
   ++pd->users;
   ++send_cq->users;
   ++recv_cq->users;
-  device.qp_owners[qp.number.value] = &context;
+  device.qp_owners[qp.number.value] = {&context, *handle};
   context.qps.add(std::move(qp));
   return 0;
 }
@@ -389,8 +389,7 @@ int destroy_qp(Call& call) {
   ib_uverbs_destroy_qp_resp r{};
   r.events_reported = qp->async_events;
   if (qp->async_events != 0) r.events_reported -= call.context.withdraw_async(qp->user_handle);
-  const auto done = call.context.destroy_qp(handle, *qp);
-  if (!done) return done.error().code;
+  call.context.destroy_qp(handle, *qp);
   call.put(r);
   return 0;
 }
