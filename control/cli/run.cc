@@ -32,7 +32,7 @@ int run_run(const Arguments& arguments) {
   std::string preload = find_part("librocemu_shim.so");
   if (const char* others = std::getenv("LD_PRELOAD"); others != nullptr && *others != 0) {
     if (std::strstr(others, preload.c_str()) == nullptr) {
-      preload += ":" + std::string(others);
+      preload.append(":").append(others);
     } else {
       preload = others;
     }

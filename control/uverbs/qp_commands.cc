@@ -93,16 +93,18 @@ void round_up_send_caps(transport::QpCaps& caps) {
 int make_rings(VerbsContext& context, transport::QpCaps& caps, Ring& send, Ring& recv) {
   round_up_send_caps(caps);
   caps.max_recv_sge = std::max(1u, caps.max_recv_sge);
-  auto sq =
-      context.make_ring(std::max(1u, caps.max_send_wr),
-                        static_cast<std::uint32_t>(rxe::kSendWqeBytes) + caps.max_inline_bytes);
-  if (!sq) return sq.error().code;
+  // Offsets descend, and the provider maps the receive ring first, the send ring below it: made in
+  // that order, the mappings of all rings continue each other.
   auto rq = context.make_ring(
       std::max(1u, caps.max_recv_wr),
       static_cast<std::uint32_t>(rxe::kRecvWqeBytes + caps.max_recv_sge * rxe::kSgeBytes));
-  if (!rq) {
-    context.free_ring(*sq);
-    return rq.error().code;
+  if (!rq) return rq.error().code;
+  auto sq =
+      context.make_ring(std::max(1u, caps.max_send_wr),
+                        static_cast<std::uint32_t>(rxe::kSendWqeBytes) + caps.max_inline_bytes);
+  if (!sq) {
+    context.free_ring(*rq);
+    return sq.error().code;
   }
   send = *sq;
   recv = *rq;
