@@ -122,6 +122,7 @@ void Daemon::make_devices() {
     engine.limits.max_qps = kMaxQps;
     engine.limits.max_cqs = kMaxCqs;
     engine.limits.max_gids = kGidTableLength;
+    engine.max_mtu_bytes = Device::path_mtu_for(device->config, port->mtu_bytes());
     engine.personality = config_.personality;
     engine.always_icrc =
         !config_.is_wire_trusted || device->config.link.kind != LinkConfig::Kind::kWire;

@@ -147,7 +147,8 @@ json Daemon::status() {
 json Daemon::queue_pairs(const std::string& device_name) {
   Device* device = find_device(device_name);
   if (device == nullptr) return refusal("no device '" + device_name + "'");
-  std::vector<engine::QpSnapshot> found(4096);
+  const auto counts = worker_->run([&] { return worker_->engine(device->index).counts(); });
+  std::vector<engine::QpSnapshot> found(counts.qps);
   found.resize(worker_->run([&] { return worker_->engine(device->index).list_qps(0, found); }));
   json qps = json::array();
   for (const auto& qp : found) {

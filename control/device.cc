@@ -13,11 +13,8 @@ namespace {
 // reserves the same).
 constexpr std::uint32_t kHeaderReserve = 80;
 
-std::uint32_t path_mtu_for(std::uint32_t link_mtu) {
-  std::uint32_t mtu = transport::kMaxPathMtu;
-  while (mtu > transport::kMinPathMtu && mtu + kHeaderReserve > link_mtu) mtu /= 2;
-  return mtu;
-}
+// The wire decides how many addresses it shows us.
+constexpr std::size_t kMaxNeighbours = 4096;
 
 Prng random_stream() {
   std::random_device entropy;
@@ -34,12 +31,19 @@ Device::Device(const DeviceConfig& device_config, EventLoop& event_loop, dpdk::W
   for (const auto& [gid, neighbour_mac] : config.neighbours) neighbours_[gid] = neighbour_mac;
 }
 
+std::uint32_t Device::path_mtu_for(const DeviceConfig& config, std::uint32_t link_mtu_bytes) {
+  const std::uint32_t ip_bytes =
+      config.mtu_bytes != 0 ? std::min(config.mtu_bytes, link_mtu_bytes) : link_mtu_bytes;
+  std::uint32_t mtu = transport::kMaxPathMtu;
+  while (mtu > transport::kMinPathMtu && mtu + kHeaderReserve > ip_bytes) mtu /= 2;
+  return mtu;
+}
+
 void Device::attach(std::size_t worker_index) {
   index = worker_index;
   dpdk::Port& port = worker.port(index);
   mac = port.mac();
-  max_path_mtu_bytes_ = path_mtu_for(
-      config.mtu_bytes != 0 ? std::min(config.mtu_bytes, port.mtu_bytes()) : port.mtu_bytes());
+  max_path_mtu_bytes_ = path_mtu_for(config, port.mtu_bytes());
   gids = make_gid_table(mac, config.addresses);
   std::vector<wire::Gid> own;
   for (const GidEntry& entry : gids) {
@@ -70,14 +74,24 @@ void Device::ask(const wire::Gid& gid, const wire::Gid& source) {
   worker.run([&] { return worker.send_raw(index, frame); });
 }
 
+void Device::learn(const wire::Gid& gid, const wire::MacAddress& neighbour_mac) {
+  if (config.neighbours.contains(gid)) return;  // static: what the wire says does not count
+  if (neighbours_.size() >= kMaxNeighbours && !neighbours_.contains(gid)) {
+    const auto victim = std::ranges::find_if(
+        neighbours_, [&](const auto& entry) { return !config.neighbours.contains(entry.first); });
+    if (victim == neighbours_.end()) return;
+    neighbours_.erase(victim);
+  }
+  neighbours_[gid] = neighbour_mac;
+}
+
 std::optional<wire::Gid> Device::on_neighbour_frame(std::span<const std::byte> frame) {
   const auto message = wire::parse_neighbour(frame);
   if (!message || is_own_address(message->sender)) return std::nullopt;
   const bool is_for_us = is_own_address(message->target);
-  if (!is_for_us) return std::nullopt;
-  const bool is_static = config.neighbours.contains(message->sender);
-  if (!is_static) neighbours_[message->sender] = message->sender_mac;
-  if (message->kind == wire::NeighbourKind::kRequest) {
+  if (!is_for_us && !neighbours_.contains(message->sender)) return std::nullopt;
+  learn(message->sender, message->sender_mac);
+  if (is_for_us && message->kind == wire::NeighbourKind::kRequest) {
     const auto answer = wire::make_neighbour_frame({.kind = wire::NeighbourKind::kReply,
                                                     .sender_mac = mac,
                                                     .sender = message->target,

@@ -38,6 +38,10 @@ class Device {
  public:
   Device(const DeviceConfig& device_config, EventLoop& loop, dpdk::Worker& worker);
 
+  /// Largest path MTU (IBTA steps) of a device so configured on a link that carries IP packets of
+  /// `link_mtu_bytes`.
+  static std::uint32_t path_mtu_for(const DeviceConfig& config, std::uint32_t link_mtu_bytes);
+
   /// After the worker has the port: MAC, MTU, GIDs. Before start().
   void attach(std::size_t worker_index);
 
@@ -45,11 +49,12 @@ class Device {
 
   /// The MAC that frames to `gid` go to, or nothing: then it was asked for on the link.
   std::optional<wire::MacAddress> resolve(const wire::Gid& gid, const wire::Gid& source);
-  /// An ARP or ND frame from the link: learns, answers. Returns the GID learnt, if any.
+  /// An ARP or ND frame from the link: learns, answers. Returns the GID learnt, if any. Who asks
+  /// for us or answers us is remembered, others only when known already; kMaxNeighbours at most,
+  /// then new ones push out old ones.
   std::optional<wire::Gid> on_neighbour_frame(std::span<const std::byte> frame);
 
   bool is_own_address(const wire::Gid& gid) const;
-  /// Largest path MTU (IBTA steps) that the link's MTU carries.
   std::uint32_t max_path_mtu_bytes() const { return max_path_mtu_bytes_; }
 
   const DeviceConfig config;
@@ -70,6 +75,7 @@ class Device {
 
  private:
   void ask(const wire::Gid& gid, const wire::Gid& source);
+  void learn(const wire::Gid& gid, const wire::MacAddress& neighbour_mac);
 
   std::map<wire::Gid, wire::MacAddress> neighbours_;
   std::uint32_t max_path_mtu_bytes_ = 256;
