@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""Integration tests: real verbs applications on rocemud. usage: run.py --build DIR [--tier quick|full] [--only PART_OF_NAME]"""
+
+import argparse
+import os
+import sys
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+from harness import report  # noqa: E402
+from harness.daemon import Tool  # noqa: E402
+import cases.basic  # noqa: E402,F401
+import cases.matrix  # noqa: E402,F401
+import cases.robust  # noqa: E402,F401
+import cases.two_daemons  # noqa: E402,F401
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True, help="build folder with rocemu, rocemud and the shim")
+    parser.add_argument("--tier", choices=["quick", "full"], default="quick")
+    parser.add_argument("--only", default="", help="run cases whose name contains this")
+    given = parser.parse_args()
+    allow_list = report.read_allow_list(os.path.join(HERE, "skips.txt"))
+    return report.run_all(Tool(given.build), given.tier, given.only, allow_list)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
