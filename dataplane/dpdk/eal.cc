@@ -32,12 +32,16 @@ bool is_given(const std::vector<std::string>& arguments, const std::string& name
 Result<EalStart> start_eal(const std::vector<std::string>& arguments) {
   if (g_is_running) return Error{EALREADY, "the DPDK environment runs already"};
   EalStart out;
-  std::vector<std::string> words = {"rocemud", "--in-memory", "--no-telemetry", "--lcores",
-                                    "0",       "--log-level", "*:error"};
+  std::vector<std::string> words = {"rocemud", "--no-telemetry", "--lcores",
+                                    "0",       "--log-level",    "*:error"};
   const bool uses_huge_pages =
       !is_given(arguments, "--no-huge") && ::geteuid() == 0 && has_free_huge_pages();
-  if (!uses_huge_pages) {
-    words.insert(words.end(), {"--no-huge", "-m", "256"});
+  if (uses_huge_pages) {
+    words.push_back("--in-memory");
+  } else {
+    // Without huge pages EAL knows one memory model only, which --in-memory excludes; this leaves
+    // no files behind either.
+    words.insert(words.end(), {"--no-huge", "--no-shconf", "-m", "256"});
     out.note = "no free huge pages: DPDK uses ordinary memory, which is slower";
   }
   if (!is_given(arguments, "-a")) words.push_back("--no-pci");

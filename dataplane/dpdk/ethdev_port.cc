@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <string_view>
 
 #include "rocemu/base/check.h"
 
@@ -140,15 +141,31 @@ Error failed(const std::string& name, const char* what, int error) {
           "port " + name + ": " + what + ": " + ::rte_strerror(error < 0 ? -error : error)};
 }
 
-Result<std::uint32_t> set_mtu(std::uint16_t port, const EthdevConfig& config,
-                              const rte_eth_dev_info& info) {
+// The MTU that the device may be configured with: some drivers state a frame length that is smaller
+// than what they carry.
+std::uint32_t configurable_mtu(const EthdevConfig& config, const rte_eth_dev_info& info) {
+  std::uint32_t mtu = config.mtu_bytes != 0 ? config.mtu_bytes : kMaxMtuBytes;
+  if (info.max_mtu != 0) mtu = std::min<std::uint32_t>(mtu, info.max_mtu);
+  if (info.max_rx_pktlen > kEthernetBytes) {
+    mtu = std::min(mtu, info.max_rx_pktlen - kEthernetBytes);
+  }
+  return std::max<std::uint32_t>(mtu, info.min_mtu);
+}
+
+// The MTU that the link carries, after the device was configured.
+std::uint32_t link_mtu(std::uint16_t port, const EthdevConfig& config,
+                       const rte_eth_dev_info& info) {
+  const std::uint32_t wanted = config.mtu_bytes != 0 ? config.mtu_bytes : kMaxMtuBytes;
+  // A frame spans as many of memif's buffers as it needs, whatever the driver states.
+  if (std::string_view(info.driver_name) == "net_memif") return std::min(wanted, kMaxMtuBytes);
+  const std::uint32_t settable = std::min(wanted, configurable_mtu(config, info));
+  if (settable == wanted &&
+      ::rte_eth_dev_set_mtu(port, static_cast<std::uint16_t>(settable)) == 0) {
+    return settable;
+  }
+  // Devices that cannot change it carry what their link carries: the operator knows, or the driver.
   std::uint16_t current = 1500;
   (void)::rte_eth_dev_get_mtu(port, &current);
-  const std::uint32_t most = info.max_mtu != 0 ? info.max_mtu : current;
-  const std::uint32_t wanted =
-      std::min(config.mtu_bytes != 0 ? config.mtu_bytes : kMaxMtuBytes, most);
-  if (::rte_eth_dev_set_mtu(port, static_cast<std::uint16_t>(wanted)) == 0) return wanted;
-  // Devices that cannot change it carry what their link carries.
   return std::min<std::uint32_t>(config.mtu_bytes != 0 ? config.mtu_bytes : current, kMaxMtuBytes);
 }
 
@@ -167,9 +184,7 @@ Result<std::unique_ptr<Port>> make_ethdev_port(const EthdevConfig& config) {
                                                 kMbufDataBytes, SOCKET_ID_ANY);
   if (pool == nullptr) return failed(config.name, "no memory for frames", -rte_errno);
   rte_eth_conf settings{};
-  settings.rxmode.mtu =
-      std::clamp<std::uint32_t>(config.mtu_bytes != 0 ? config.mtu_bytes : kMaxMtuBytes,
-                                info.min_mtu, info.max_mtu != 0 ? info.max_mtu : kMaxMtuBytes);
+  settings.rxmode.mtu = configurable_mtu(config, info);
   if (const int error = ::rte_eth_dev_configure(port, 1, 1, &settings); error != 0) {
     return failed(config.name, "cannot be configured", error);
   }
@@ -199,9 +214,8 @@ Result<std::unique_ptr<Port>> make_ethdev_port(const EthdevConfig& config) {
     return failed(config.name, "does not start", error);
   }
   (void)::rte_eth_allmulticast_enable(port);
-  const auto mtu = set_mtu(port, config, info);
-  if (!mtu) return mtu.error();
-  return std::unique_ptr<Port>(std::make_unique<EthdevPort>(port, pool, mac, mtu.value()));
+  return std::unique_ptr<Port>(
+      std::make_unique<EthdevPort>(port, pool, mac, link_mtu(port, config, info)));
 }
 
 }  // namespace rocemu::dpdk
