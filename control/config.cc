@@ -269,7 +269,11 @@ Result<LinkConfig> parse_link(const std::string& text, const std::string& device
   } else if (kind == "memif") {
     link.name = "net_memif_" + device;
     link.devargs = link.name + ",socket=" + rest + ",socket-abstract=no,bsize=8192,rsize=11";
-    if (rest.find("role=") == std::string::npos) link.devargs += ",role=client";
+    if (rest.find("role=server") != std::string::npos) {
+      link.server_socket = rest.substr(0, rest.find(','));
+    } else if (rest.find("role=") == std::string::npos) {
+      link.devargs += ",role=client";
+    }
   } else if (kind == "af_packet") {
     link.name = "net_af_packet_" + device;
     link.devargs = link.name + ",iface=" + rest + ",blocksz=65536,framesz=8192,framecnt=1024";

@@ -23,6 +23,7 @@ struct LinkConfig {
   std::string name;     ///< Wire name, or the DPDK device name.
   std::string devargs;  ///< Ethdev: what follows --vdev or -a.
   bool is_vdev = true;
+  std::string server_socket;  ///< The Unix socket that a memif server listens at; else empty.
 };
 
 struct DeviceConfig {

@@ -14,7 +14,10 @@
 #include <random>
 #include <stdexcept>
 
+#include "control/listener.h"
 #include "control/sysfs.h"
+#include "dataplane/dpdk/eal.h"
+#include "dataplane/dpdk/ethdev_port.h"
 #include "dataplane/dpdk/wire_port.h"
 #include "rocemu/abi/socket.h"
 
@@ -57,6 +60,7 @@ Daemon::Daemon(const Config& config)
   auto counters = CountersFile::make(path_of(abi::kCountersName), names, 1);
   if (!counters) throw failure(counters.error().text);
   counters_ = std::move(*counters);
+  start_dpdk();
   make_devices();
   write_tree();
   counters_->publish();
@@ -99,13 +103,31 @@ void Daemon::take_runtime_dir() {
 }
 
 std::unique_ptr<dpdk::Port> Daemon::make_port(const DeviceConfig& device, std::size_t number) {
-  const wire::MacAddress mac = device.mac.value_or(default_mac(number));
   if (device.link.kind == LinkConfig::Kind::kWire) {
     auto& wire = wires_[device.link.name];
     if (!wire) wire = std::make_unique<fabric::Wire>();
-    return std::make_unique<dpdk::WirePort>(wire->attach(mac));
+    return std::make_unique<dpdk::WirePort>(wire->attach(device.mac.value_or(default_mac(number))));
   }
-  throw failure("device " + device.name + ": link '" + device.link.text + "' is not built in");
+  auto port = dpdk::make_ethdev_port(
+      {.name = device.link.name, .mac = device.mac, .mtu_bytes = device.mtu_bytes});
+  if (!port) throw failure("device " + device.name + ": " + port.error().text);
+  return std::move(*port);
+}
+
+void Daemon::start_dpdk() {
+  std::vector<std::string> arguments = config_.eal_args;
+  bool is_needed = false;
+  for (const DeviceConfig& device : config_.devices) {
+    if (device.link.kind != LinkConfig::Kind::kEthdev) continue;
+    is_needed = true;
+    if (!device.link.server_socket.empty()) remove_stale_socket(device.link.server_socket);
+    arguments.push_back(device.link.is_vdev ? "--vdev" : "-a");
+    arguments.push_back(device.link.devargs);
+  }
+  if (!is_needed) return;
+  const auto started = dpdk::start_eal(arguments);
+  if (!started) throw failure(started.error().text);
+  if (!started->note.empty()) spdlog::warn("{}", started->note);
 }
 
 void Daemon::make_devices() {

@@ -37,6 +37,7 @@ class Daemon {
 
  private:
   void take_runtime_dir();
+  void start_dpdk();
   void make_devices();
   std::unique_ptr<dpdk::Port> make_port(const DeviceConfig& device, std::size_t number);
   void open_sockets();

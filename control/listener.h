@@ -16,6 +16,10 @@ namespace rocemu::control {
 /// SOCK_STREAM or SOCK_SEQPACKET. ENAMETOOLONG, EACCES and the like.
 Result<UniqueFd> listen_at(const std::string& path, int type);
 
+/// Removes the file of a socket that nobody listens at any more; such a file would keep the next
+/// server from its place.
+void remove_stale_socket(const std::string& path);
+
 struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
