@@ -275,8 +275,9 @@ Result<LinkConfig> parse_link(const std::string& text, const std::string& device
       link.devargs += ",role=client";
     }
   } else if (kind == "af_packet") {
+    // A ring frame holds the largest frame of ours and fits a frame buffer; blocks are whole pages.
     link.name = "net_af_packet_" + device;
-    link.devargs = link.name + ",iface=" + rest + ",blocksz=65536,framesz=8192,framecnt=1024";
+    link.devargs = link.name + ",iface=" + rest + ",blocksz=36864,framesz=4608,framecnt=1024";
   } else if (kind == "vdev") {
     link.name = rest.substr(0, rest.find(','));
     link.devargs = rest;

@@ -180,8 +180,8 @@ Result<std::unique_ptr<Port>> make_ethdev_port(const EthdevConfig& config) {
   if (const int error = ::rte_eth_dev_info_get(port, &info); error != 0) {
     return failed(config.name, "no device information", error);
   }
-  rte_mempool* pool = ::rte_pktmbuf_pool_create(("rocemu_" + config.name).c_str(), kMbufs, 256, 0,
-                                                kMbufDataBytes, SOCKET_ID_ANY);
+  rte_mempool* pool = ::rte_pktmbuf_pool_create(("rocemu_" + std::to_string(port)).c_str(), kMbufs,
+                                                256, 0, kMbufDataBytes, SOCKET_ID_ANY);
   if (pool == nullptr) return failed(config.name, "no memory for frames", -rte_errno);
   rte_eth_conf settings{};
   settings.rxmode.mtu = configurable_mtu(config, info);
