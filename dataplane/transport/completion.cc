@@ -98,6 +98,7 @@ void post_completion(Shard& shard, CqIndex cq_index, const Completion& completio
   shard.queues.write_completion(cq.ring, cq.producer++, completion);
   const bool is_solicited = completion.is_solicited || completion.status != WcStatus::kSuccess;
   if (cq.is_armable && shard.queues.take_arm(cq.arm, is_solicited)) {
+    cq.announced = cq.producer;
     shard.events.on_completion_event(cq_index);
   }
 }
@@ -105,32 +106,34 @@ void post_completion(Shard& shard, CqIndex cq_index, const Completion& completio
 void retire_head(Shard& shard, Qp& qp, WcStatus status) {
   const std::uint32_t index = qp.record_head;
   ROCEMU_CHECK(index != kNoIndex);
-  SendRecord& record = shard.records[index];
+  const SendRecord record = shard.records[index];
   ROCEMU_CHECK(record.wqe_index == qp.sq_retired);
-  if (record.is_signaled || status != WcStatus::kSuccess) {
-    (void)read_send(shard, qp, record.wqe_index);
-    post_completion(shard, qp.send_cq,
-                    {.wr_id = shard.send_wr.wr_id,
-                     .status = status,
-                     .opcode = wc_opcode(record.opcode),
-                     .byte_length = record.needs_response() ? record.length : 0,
-                     .qp = qp.number});
-  }
+  const bool is_reported = record.is_signaled || status != WcStatus::kSuccess;
+  if (is_reported) (void)read_send(shard, qp, record.wqe_index);
+  const std::uint64_t wr_id = shard.send_wr.wr_id;
   if (record.needs_response() && !record.is_refused) --qp.reads_outstanding;
   if (qp.tx_record == index) qp.tx_record = record.next;
   qp.record_head = record.next;
   if (qp.record_head == kNoIndex) qp.record_tail = kNoIndex;
   shard.records.release(index);
+  // The place in the ring is free before the program can see the completion: it may post at once.
   shard.queues.retire(qp.send_ring, ++qp.sq_retired);
+  if (!is_reported) return;
+  post_completion(shard, qp.send_cq,
+                  {.wr_id = wr_id,
+                   .status = status,
+                   .opcode = wc_opcode(record.opcode),
+                   .byte_length = record.needs_response() ? record.length : 0,
+                   .qp = qp.number});
 }
 
 void retire_receive(Shard& shard, Qp& qp, Completion completion) {
   (void)read_recv(shard, qp, qp.rq_retired);
   completion.wr_id = shard.recv_wr.wr_id;
   completion.qp = qp.number;
-  post_completion(shard, qp.recv_cq, completion);
   if (qp.rq_next == qp.rq_retired) ++qp.rq_next;
   shard.queues.retire(qp.recv_ring, ++qp.rq_retired);
+  post_completion(shard, qp.recv_cq, completion);
 }
 
 void enter_error(Shard& shard, Qp& qp, Time now, const AsyncEventType* cause) {

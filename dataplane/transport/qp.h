@@ -157,7 +157,8 @@ struct Cq {
   ArmRef arm;
   ContextId context;
   std::uint32_t producer = 0;
-  std::uint32_t users = 0;  ///< QPs that name it, twice when for both directions.
+  std::uint32_t announced = 0;  ///< Completions below were there when the last event was raised.
+  std::uint32_t users = 0;      ///< QPs that name it, twice when for both directions.
   bool is_armable = false;
   bool has_overflowed = false;
 };
