@@ -90,7 +90,12 @@ DropReason on_nak(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
   const Psn psn = packet.bth.psn;
   ++qp.stats.naks_received;
   const bool is_rnr = wire::aeth_class(packet.aeth.syndrome) == wire::AethClass::kRnrNak;
-  if (!acknowledge_through(shard, qp, psn.prev(), now)) {
+  // A READ may be refused in the middle of its responses: then its own PSNs before are no
+  // acknowledgement of it.
+  const std::uint32_t refused = find_record(shard, qp, psn);
+  const bool is_of_read = refused != kNoIndex && shard.records[refused].needs_response();
+  const Psn executed = is_of_read ? shard.records[refused].first_psn.prev() : psn.prev();
+  if (!acknowledge_through(shard, qp, executed, now)) {
     imply_nak(shard, qp, now);
     return DropReason::none;
   }

@@ -1,0 +1,175 @@
+// Two engines, a wire between them that loses what it is told to, plain memory, rings as librxe
+// writes them, and a clock that only the test moves. Everything that an application would do by
+// verbs is done here on the rings.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "dataplane/engine/engine.h"
+#include "dataplane/engine/rxe_queues.h"
+#include "dataplane/memory/mr_table.h"
+#include "dataplane/memory/plain_port.h"
+
+namespace rocemu::engine::test {
+
+using Frame = std::vector<std::byte>;
+
+inline constexpr std::uint64_t kBufferVa = 0x10'0000;
+inline constexpr std::size_t kBufferBytes = 1 << 20;
+inline constexpr std::uint32_t kAllAccess = memory::kAccessLocalWrite | memory::kAccessRemoteWrite |
+                                            memory::kAccessRemoteRead | memory::kAccessRemoteAtomic;
+
+/// A sink that keeps frames.
+class QueueSink final : public FrameSink {
+ public:
+  std::optional<TxBuffer> allocate(std::size_t payload_capacity) override;
+  void transmit(const TxFrame& frame) override;
+  void discard(const TxBuffer& buffer) override;
+
+  std::deque<Frame> frames;
+  std::size_t room = 1024;  ///< Buffers that may be out or queued at once.
+  std::size_t outstanding = 0;
+};
+
+/// Events, as they come.
+struct Events final : EventSink {
+  void on_completion_event(CqIndex cq) override { completions.push_back(cq); }
+  void on_async_event(const AsyncEvent& event) override { async.push_back(event); }
+  std::vector<CqIndex> completions;
+  std::vector<AsyncEvent> async;
+};
+
+struct Wc {
+  std::uint64_t wr_id = 0;
+  transport::WcStatus status{};
+  transport::WcOpcode opcode{};
+  std::uint32_t byte_length = 0;
+  std::uint32_t immediate = 0;  ///< Host order.
+  std::uint32_t flags = 0;
+  std::uint32_t qp = 0;
+};
+
+struct SendOptions {
+  std::uint64_t wr_id = 1;
+  std::uint32_t flags = transport::kSendSignaled;
+  std::uint32_t immediate = 0;
+  std::uint64_t remote_va = kBufferVa;
+  std::uint32_t rkey = 0;
+  std::uint64_t compare_add = 0;
+  std::uint64_t swap = 0;
+};
+
+/// One queue pair of a host with its rings, and the application's side of them.
+struct QpHandle {
+  QpNum number;
+  transport::RingRef send_ring;
+  transport::RingRef recv_ring;
+  std::uint32_t sq_producer = 0;
+  std::uint32_t rq_producer = 0;
+};
+
+struct HostOptions {
+  EngineConfig engine;
+  std::uint32_t cq_entries = 255;
+};
+
+/// One NIC and one application on it.
+class Host {
+ public:
+  explicit Host(std::uint8_t number, const HostOptions& options = {});
+
+  QpHandle make_qp(std::uint32_t entries = 127, bool signal_all = false);
+  void post_send(Time now, QpHandle& qp, transport::WrOpcode opcode,
+                 std::span<const transport::Sge> sges, const SendOptions& options);
+  void post_inline(Time now, QpHandle& qp, transport::WrOpcode opcode,
+                   std::span<const std::byte> data, const SendOptions& options);
+  void post_recv(QpHandle& qp, std::span<const transport::Sge> sges, std::uint64_t wr_id);
+  std::optional<Wc> poll();
+  std::vector<Wc> poll_all();
+  void arm(std::uint32_t value);
+  std::uint32_t arm_word() const;
+
+  transport::Sge sge(std::uint64_t offset, std::uint32_t length) const {
+    return {kBufferVa + offset, length, keys.lkey};
+  }
+  std::byte* ring_bytes(const transport::RingRef& ring) { return rings.data() + ring.offset; }
+
+  std::vector<std::byte> buffer;
+  std::vector<std::byte> rings;
+  RxeQueues queues;
+  memory::PlainPort memory;
+  memory::MrTable regions;
+  Events events;
+  CounterBlock counters;
+  QueueSink sink;
+  SpaceId space;
+  memory::MrKeys keys;
+  RegionId region;
+  wire::Gid gid{};
+  wire::MacAddress mac{};
+  CqIndex cq;
+  transport::RingRef cq_ring;
+  std::unique_ptr<Engine> engine;
+
+ private:
+  transport::RingRef make_ring(std::uint32_t entries, std::uint32_t log2_stride);
+  std::byte* next_send_wqe(QpHandle& qp);
+  void publish_send(Time now, QpHandle& qp);
+
+  std::uint64_t next_offset_ = 4096;  ///< The first page holds the arm word.
+  std::uint32_t cq_consumer_ = 0;
+};
+
+struct ConnectOptions {
+  std::uint32_t mtu = 1024;
+  std::uint8_t timeout = 14;
+  std::uint8_t retry_count = 7;
+  std::uint8_t rnr_retry = 7;
+  std::uint8_t min_rnr_timer = 12;
+  std::uint8_t rd_atomic = 16;
+  std::uint32_t access = kAllAccess;
+  Psn a_psn{100};
+  Psn b_psn{5000};
+};
+
+/// What happens to the nth frame (from 0) of a direction.
+enum class Fate : std::uint8_t { kDeliver, kDrop, kDuplicate, kSwapWithNext, kCorrupt };
+using Fates = std::function<Fate(std::size_t n)>;
+
+class Pair {
+ public:
+  explicit Pair(const HostOptions& options = {}) : a(0, options), b(1, options) {}
+
+  void connect(QpHandle& qa, QpHandle& qb, const ConnectOptions& options = {});
+  /// Runs until nothing moves and no timer is due before `until`; bounded by turns. Returns false
+  /// at the bound.
+  bool run(Time until = Time{} + seconds(600), std::size_t max_turns = 200'000);
+  /// One exchange without moving the clock. True when something moved.
+  bool turn();
+
+  Host a;
+  Host b;
+  Time now{1'000'000};
+  Fates a_to_b;
+  Fates b_to_a;
+  std::size_t a_frames = 0;
+  std::size_t b_frames = 0;
+
+ private:
+  static bool carry(QueueSink& from, Engine& to, Time now, const Fates& fates, std::size_t& count);
+};
+
+/// A RESET QP of `from` brought to RTS towards `remote` on `to`.
+void bring_up(Host& from, QpNum local, const Host& to, QpNum remote, Psn sq_psn, Psn rq_psn,
+              const ConnectOptions& options, Time now);
+
+}  // namespace rocemu::engine::test
