@@ -12,6 +12,7 @@ sys.path.insert(0, HERE)
 from harness import report  # noqa: E402
 from harness.daemon import Tool  # noqa: E402
 import cases.basic  # noqa: E402,F401
+import cases.integrity  # noqa: E402,F401
 import cases.matrix  # noqa: E402,F401
 import cases.robust  # noqa: E402,F401
 import cases.two_daemons  # noqa: E402,F401
@@ -21,10 +22,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", required=True, help="build folder with rocemu, rocemud and the shim")
     parser.add_argument("--tier", choices=["quick", "full"], default="quick")
+    parser.add_argument("--asan-build", help="build folder of a sanitized daemon, for the cases that want one")
+    parser.add_argument("--integrity-seconds", type=int, default=None,
+                        help="length of the data-integrity case; default 20, in the full tier 90")
     parser.add_argument("--only", default="", help="run cases whose name contains this")
     given = parser.parse_args()
     allow_list = report.read_allow_list(os.path.join(HERE, "skips.txt"))
-    return report.run_all(Tool(given.build), given.tier, given.only, allow_list)
+    tool = Tool(given.build)
+    tool.asan = Tool(given.asan_build or given.build)
+    tool.integrity_seconds = given.integrity_seconds or (20 if given.tier == "quick" else 90)
+    return report.run_all(tool, given.tier, given.only, allow_list)
 
 
 if __name__ == "__main__":
