@@ -116,17 +116,17 @@ std::unique_ptr<dpdk::Port> Daemon::make_port(const DeviceConfig& device, std::s
 
 void Daemon::start_dpdk() {
   std::vector<std::string> arguments = config_.eal_args;
-  bool is_needed = false;
+  std::string names;
   for (const DeviceConfig& device : config_.devices) {
     if (device.link.kind != LinkConfig::Kind::kEthdev) continue;
-    is_needed = true;
+    names += (names.empty() ? "" : ", ") + device.name;
     if (!device.link.server_socket.empty()) remove_stale_socket(device.link.server_socket);
     arguments.push_back(device.link.is_vdev ? "--vdev" : "-a");
     arguments.push_back(device.link.devargs);
   }
-  if (!is_needed) return;
+  if (names.empty()) return;
   const auto started = dpdk::start_eal(arguments);
-  if (!started) throw failure(started.error().text);
+  if (!started) throw failure(names + ": " + started.error().text);
   if (!started->note.empty()) spdlog::warn("{}", started->note);
 }
 

@@ -17,7 +17,6 @@ namespace {
 constexpr std::uint64_t kDoorbellBytes =
     (sizeof(DoorbellPage) + RingAllocator::kPageBytes - 1) & ~(RingAllocator::kPageBytes - 1);
 constexpr std::uint32_t kMaxChannels = 1u << 16;
-constexpr std::size_t kCompletionRecordBytes = 8;
 constexpr std::size_t kAsyncRecordBytes = 16;
 constexpr std::chrono::milliseconds kAsyncRetry{10};
 

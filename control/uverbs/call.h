@@ -40,7 +40,9 @@ struct Call {
   template <typename T>
   requires std::is_trivially_copyable_v<T> T take()
   const {
-    T out{};
+    T out;
+    std::memset(&out, 0,
+                sizeof out);  // not {}: some of the structs end in an array without elements
     std::memcpy(&out, core.data(), std::min(sizeof out, core.size()));
     return out;
   }
