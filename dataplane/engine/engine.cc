@@ -288,6 +288,7 @@ Result<QpAttr> Engine::query_qp(QpNum number) const {
 Result<void> Engine::destroy_qp(Time, QpNum number) {
   Qp* qp = impl_->find_qp(number);
   if (qp == nullptr) return no_such_qp();
+  if (qp->held_frames != 0) return Error{EAGAIN, "frames that reference its memory are on the way"};
   transport::Shard& shard = impl_->shard;
   const std::uint32_t index = shard.index_of(*qp);
   transport::drop_all_state(shard, *qp);

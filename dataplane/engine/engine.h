@@ -121,8 +121,9 @@ class Engine {
   /// SQD). EINVAL otherwise.
   Result<void> modify_qp(Time now, QpNum qp, const transport::QpAttr& attr, std::uint32_t mask);
   Result<transport::QpAttr> query_qp(QpNum qp) const;
-  Result<void> destroy_qp(Time now, QpNum qp);  ///< Returns when nothing of the QP remains; no
-                                                ///< completion is written for it after.
+  /// Returns when nothing of the QP remains; no completion is written for it after. EAGAIN while a
+  /// sink holds frames that reference its memory: they must be released first.
+  Result<void> destroy_qp(Time now, QpNum qp);
   std::optional<QpSnapshot> snapshot(QpNum qp) const;
   /// Live QPs in a stable order, starting with index `from`: fills `out`, returns how many (for
   /// `rocemu stat`).

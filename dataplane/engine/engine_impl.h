@@ -47,6 +47,7 @@ struct Engine::Impl {
   PlanOutcome plan_turn(Time now, FrameSink& sink, transport::Qp& qp, std::size_t& sent,
                         std::size_t budget);
   void commit_outgoing(Time now, FrameSink& sink);
+  wire::Icrc place_payload(const transport::FramePlan& plan, bool by_reference, wire::Icrc crc);
   void send(const Outgoing& out, FrameSink& sink);
 
   void apply_attributes(transport::Qp& qp, const transport::QpAttr& attr, std::uint32_t mask);
@@ -61,7 +62,6 @@ struct Engine::Impl {
 
   std::array<Outgoing, kTransmitBatch> outgoing;
   std::size_t outgoing_count = 0;
-  std::uint64_t next_token = 0;
 };
 
 }  // namespace rocemu::engine

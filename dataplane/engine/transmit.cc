@@ -49,37 +49,51 @@ PlanOutcome Engine::Impl::plan_one(Time now, FrameSink& sink, transport::Qp& qp)
   return PlanOutcome::kPlanned;
 }
 
+// Payload in place, copied and summed in one pass, or left where it is and only summed.
+wire::Icrc Engine::Impl::place_payload(const FramePlan& plan, bool by_reference, wire::Icrc crc) {
+  if (plan.direct == nullptr) return wire::icrc_update(crc, {plan.payload, plan.payload_bytes});
+  if (by_reference) return wire::icrc_update(crc, {plan.direct, plan.payload_bytes});
+  return wire::icrc_copy(crc, plan.payload, plan.direct, plan.payload_bytes);
+}
+
 void Engine::Impl::send(const Outgoing& out, FrameSink& sink) {
   const FramePlan& plan = out.plan;
+  const SinkCapabilities sink_can = sink.capabilities();
   std::byte* frame = plan.payload - plan.header_bytes;
-  const transport::Qp& qp = shard.qps[plan.qp];
+  transport::Qp& qp = shard.qps[plan.qp];
   const bool is_v1 = qp.path.kind == wire::RoceKind::kV1;
+  const bool by_reference = sink_can.takes_references && plan.direct != nullptr;
   const std::uint8_t pad = wire::pad_count(plan.payload_bytes);
-  std::byte* tail = plan.payload + plan.payload_bytes;
+  // With references the trailer stands right behind the headers.
+  std::byte* tail = by_reference ? plan.payload : plan.payload + plan.payload_bytes;
   std::fill_n(tail, pad, std::byte{0});
-  const bool elides = !config.always_icrc && sink.capabilities().elides_icrc;
-  if (elides) {
-    if (plan.direct != nullptr) std::copy_n(plan.direct, plan.payload_bytes, plan.payload);
+  if (!config.always_icrc && sink_can.elides_icrc) {
+    if (plan.direct != nullptr && !by_reference) {
+      std::copy_n(plan.direct, plan.payload_bytes, plan.payload);
+    }
     wire::store_icrc(tail + pad, 0);
   } else {
     wire::Icrc crc = wire::icrc_begin({frame, plan.header_bytes}, qp.path.l3_offset, is_v1);
-    crc = plan.direct != nullptr
-              ? wire::icrc_copy(crc, plan.payload, plan.direct, plan.payload_bytes)
-              : wire::icrc_update(crc, {plan.payload, plan.payload_bytes});
-    crc = wire::icrc_update(crc, {tail, pad});
+    crc = wire::icrc_update(place_payload(plan, by_reference, crc), {tail, pad});
     wire::store_icrc(tail + pad, wire::icrc_finish(crc));
   }
-  const std::uint32_t length =
-      plan.header_bytes + plan.payload_bytes + pad + static_cast<std::uint32_t>(wire::kIcrcBytes);
   TxFrame tx;
   tx.buffer = out.buffer;
   tx.headers_start = static_cast<std::uint16_t>(frame - out.buffer.base);
   tx.headers_bytes = plan.header_bytes;
-  tx.length = length;
+  tx.length =
+      plan.header_bytes + plan.payload_bytes + pad + static_cast<std::uint32_t>(wire::kIcrcBytes);
+  const std::span<const std::byte> payload(plan.direct, by_reference ? plan.payload_bytes : 0);
+  if (by_reference) {
+    tx.references = {&payload, 1};
+    tx.trailer_bytes = static_cast<std::uint8_t>(pad + wire::kIcrcBytes);
+    tx.token = FrameToken{qp.number.value};
+    ++qp.held_frames;
+  }
   sink.transmit(tx);
   counters.add(Counter::port_xmit_packets);
   counters.add(Counter::unicast_xmit_packets);
-  counters.add(Counter::port_xmit_data, length / 4);
+  counters.add(Counter::port_xmit_data, tx.length / 4);
   counters.add(Counter::tx_payload_bytes, plan.payload_bytes);
 }
 
@@ -155,6 +169,12 @@ std::size_t Engine::poll_transmit(Time now, FrameSink& sink, std::size_t budget)
 
 bool Engine::has_transmit_work() const { return !impl_->shard.runnable.is_empty(); }
 
-void Engine::on_released(Time, std::span<const FrameToken>) {}
+void Engine::on_released(Time, std::span<const FrameToken> tokens) {
+  for (const FrameToken token : tokens) {
+    transport::Qp* qp = impl_->find_qp(QpNum{static_cast<std::uint32_t>(token.value)});
+    ROCEMU_CHECK(qp != nullptr && qp->held_frames != 0);
+    --qp->held_frames;
+  }
+}
 
 }  // namespace rocemu::engine

@@ -2,6 +2,7 @@
 // duplicated or swapped.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstring>
 #include <numeric>
 
@@ -146,6 +147,39 @@ TEST(Operations, InlineDataGoesOutThoughTheBufferChanges) {
   ASSERT_TRUE(pair.run());
   EXPECT_EQ(std::memcmp(pair.b.buffer.data(), data.data(), data.size()), 0);
   ASSERT_EQ(pair.a.poll_all().size(), 1u);
+}
+
+TEST(Operations, DirectMemoryGoesOutByReferenceAndHoldsItsQpUntilReleased) {
+  for (const bool by_reference : {false, true}) {
+    Pair pair;
+    QpHandle qa = pair.a.make_qp();
+    QpHandle qb = pair.b.make_qp();
+    pair.connect(qa, qb);
+    pair.a.sink.can.takes_references = by_reference;
+    memory::MrAttr attr;
+    attr.pd = PdId{1};
+    attr.space = pair.a.space;
+    attr.iova = attr.client_va = kBufferVa;
+    attr.length = kBufferBytes;
+    attr.access = kAllAccess;
+    attr.direct_base = pair.a.buffer.data();
+    attr.direct_bytes = kBufferBytes;
+    const memory::MrKeys direct = pair.a.regions.add(attr).value();
+    fill(pair.a, kSource, 5001, 9);
+    SendOptions options;
+    options.rkey = pair.b.keys.rkey;
+    pair.a.post_send(pair.now, qa, WrOpcode::kRdmaWrite,
+                     std::array{transport::Sge{kBufferVa + kSource, 5001, direct.lkey}}, options);
+    ASSERT_TRUE(pair.run());
+    EXPECT_EQ(pair.a.poll_all().size(), 1u);
+    EXPECT_EQ(std::memcmp(&pair.a.buffer[kSource], pair.b.buffer.data(), 5001), 0);
+    EXPECT_EQ(pair.a.sink.held.size(), by_reference ? 5u : 0u);
+    if (by_reference) {
+      EXPECT_EQ(pair.a.engine->destroy_qp(pair.now, qa.number).error().code, EAGAIN);
+      pair.a.engine->on_released(pair.now, pair.a.sink.held);
+    }
+    EXPECT_TRUE(pair.a.engine->destroy_qp(pair.now, qa.number).ok());
+  }
 }
 
 TEST(Operations, AtomicsReturnWhatWasThereAndHappenOnceWhateverIsLost) {

@@ -36,7 +36,18 @@ std::optional<TxBuffer> QueueSink::allocate(std::size_t payload_capacity) {
 
 void QueueSink::transmit(const TxFrame& frame) {
   const std::byte* begin = frame.buffer.base + frame.headers_start;
-  frames.emplace_back(begin, begin + frame.length);
+  if (frame.references.empty()) {
+    frames.emplace_back(begin, begin + frame.length);
+  } else {
+    Frame whole(begin, begin + frame.headers_bytes);
+    for (const auto& piece : frame.references)
+      whole.insert(whole.end(), piece.begin(), piece.end());
+    const std::byte* trailer = begin + frame.headers_bytes;
+    whole.insert(whole.end(), trailer, trailer + frame.trailer_bytes);
+    EXPECT_EQ(whole.size(), frame.length);
+    frames.push_back(std::move(whole));
+    held.push_back(frame.token);
+  }
   discard(frame.buffer);
 }
 

@@ -35,7 +35,11 @@ class QueueSink final : public FrameSink {
   void transmit(const TxFrame& frame) override;
   void discard(const TxBuffer& buffer) override;
 
+  SinkCapabilities capabilities() const override { return can; }
+
   std::deque<Frame> frames;
+  std::vector<FrameToken> held;  ///< Of frames by reference, until the test releases them.
+  SinkCapabilities can;
   std::size_t room = 1024;  ///< Buffers that may be out or queued at once.
   std::size_t outstanding = 0;
 };
