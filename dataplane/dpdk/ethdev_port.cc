@@ -3,6 +3,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -141,6 +142,22 @@ Error failed(const std::string& name, const char* what, int error) {
           "port " + name + ": " + what + ": " + ::rte_strerror(error < 0 ? -error : error)};
 }
 
+bool is_memif(const rte_eth_dev_info& info) {
+  return std::string_view(info.driver_name) == "net_memif";
+}
+
+// A memif client starts only when its server listens: two daemons may be started in any order.
+int start_port(std::uint16_t port, const rte_eth_dev_info& info) {
+  constexpr int kTries = 50;
+  constexpr useconds_t kPauseMicroseconds = 100'000;
+  int error = ::rte_eth_dev_start(port);
+  for (int i = 1; error != 0 && is_memif(info) && i < kTries; ++i) {
+    ::usleep(kPauseMicroseconds);
+    error = ::rte_eth_dev_start(port);
+  }
+  return error;
+}
+
 // The MTU that the device may be configured with: some drivers state a frame length that is smaller
 // than what they carry.
 std::uint32_t configurable_mtu(const EthdevConfig& config, const rte_eth_dev_info& info) {
@@ -157,7 +174,7 @@ std::uint32_t link_mtu(std::uint16_t port, const EthdevConfig& config,
                        const rte_eth_dev_info& info) {
   const std::uint32_t wanted = config.mtu_bytes != 0 ? config.mtu_bytes : kMaxMtuBytes;
   // A frame spans as many of memif's buffers as it needs, whatever the driver states.
-  if (std::string_view(info.driver_name) == "net_memif") return std::min(wanted, kMaxMtuBytes);
+  if (is_memif(info)) return std::min(wanted, kMaxMtuBytes);
   const std::uint32_t settable = std::min(wanted, configurable_mtu(config, info));
   if (settable == wanted &&
       ::rte_eth_dev_set_mtu(port, static_cast<std::uint16_t>(settable)) == 0) {
@@ -210,8 +227,9 @@ Result<std::unique_ptr<Port>> make_ethdev_port(const EthdevConfig& config) {
       (void)::rte_eth_promiscuous_enable(port);
     }
   }
-  if (const int error = ::rte_eth_dev_start(port); error != 0) {
-    return failed(config.name, "does not start", error);
+  if (const int error = start_port(port, info); error != 0) {
+    return failed(config.name, is_memif(info) ? "no memif server answers" : "does not start",
+                  error);
   }
   (void)::rte_eth_allmulticast_enable(port);
   return std::unique_ptr<Port>(
