@@ -123,7 +123,7 @@ class EthdevPort final : public Port {
   void set_admin_up(bool is_up) override { is_admin_up_ = is_up; }
   wire::MacAddress mac() const override { return mac_; }
   std::uint32_t mtu_bytes() const override { return mtu_bytes_; }
-  std::uint64_t take_discards() override { return std::exchange(discards_, 0); }
+  PortDiscards take_discards() override { return {.sent = std::exchange(discards_, 0)}; }
 
  private:
   std::uint16_t port_;

@@ -29,15 +29,17 @@ class WirePort final : public Port {
   void set_admin_up(bool is_up) override { attachment_.set_up(is_up); }
   wire::MacAddress mac() const override { return attachment_.mac(); }
   std::uint32_t mtu_bytes() const override { return fabric::kWireMtuBytes; }
-  std::uint64_t take_discards() override {
-    const std::uint64_t n = attachment_.dropped() - reported_;
-    reported_ += n;
-    return n;
+  PortDiscards take_discards() override {
+    const fabric::WireDiscards& total = attachment_.discards();
+    const PortDiscards fresh{.sent = total.sent - reported_.sent,
+                             .received_down = total.received - reported_.received};
+    reported_ = total;
+    return fresh;
   }
 
  private:
   fabric::Attachment& attachment_;
-  std::uint64_t reported_ = 0;
+  fabric::WireDiscards reported_;
 };
 
 }  // namespace rocemu::dpdk

@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "dataplane/dpdk/capture.h"
 #include "dataplane/dpdk/port.h"
 #include "dataplane/engine/engine.h"
 #include "dataplane/engine/rxe_queues.h"
@@ -23,13 +24,14 @@
 #include "rocemu/abi/doorbell.h"
 #include "rocemu/base/ids.h"
 #include "rocemu/base/prng.h"
+#include "rocemu/base/result.h"
 #include "rocemu/base/time.h"
 
 namespace rocemu::dpdk {
 
 struct WorkerConfig {
-  std::uint32_t max_contexts = 4096;
-  std::uint32_t burst = 32;            ///< Frames received from a port a turn.
+  std::uint32_t max_contexts = 4096;   ///< At most 8192.
+  std::uint32_t burst = 32;            ///< Frames received from a port a turn; 1 ... 256.
   std::uint32_t transmit_budget = 64;  ///< Frames sent by an engine a turn.
   Duration spin_before_sleep = microseconds(2);
   Duration max_poll_interval = milliseconds(1);  ///< Back-off limit for ports without an interrupt.
@@ -47,7 +49,8 @@ struct DeviceAsyncEvent {
   std::size_t device = 0;
   engine::AsyncEvent event;
 };
-/// A frame that is not RoCE, copied.
+/// A frame that is not RoCE, copied; at most kMaxPuntedBytes, longer ones are dropped and counted.
+inline constexpr std::size_t kMaxPuntedBytes = 2048;
 struct PuntedFrame {
   std::size_t device = 0;
   std::vector<std::byte> bytes;
@@ -109,7 +112,7 @@ class Worker {
   Time now() const;
 
   /// Starts serving a context's doorbells. `page` and `rings` (the context memfd) stay mapped and
-  /// `wake_fd` (an eventfd) open until remove_context.
+  /// `wake_fd` (an eventfd) open until remove_context. At most max_contexts.
   void add_context(ContextId context, std::size_t device, DoorbellPage* page, int wake_fd,
                    std::span<std::byte> rings);
   void remove_context(ContextId context);
@@ -121,6 +124,13 @@ class Worker {
   std::uint64_t unbind_cq(ContextId context, std::uint32_t slot);
   /// Sends one frame as it is (ARP, ND). False when the link did not take it.
   bool send_raw(std::size_t device, std::span<const std::byte> frame);
+
+  /// From here on the device's frames are recorded; port() then names another object. EBUSY while a
+  /// capture runs.
+  Result<void> start_capture(std::size_t device, std::unique_ptr<Capture> capture);
+  /// The running capture, to be destroyed outside run() (that writes what is left); null when none
+  /// runs.
+  std::unique_ptr<Capture> stop_capture(std::size_t device);
 
  private:
   void run_erased(void (*invoke)(void*), void* arg);

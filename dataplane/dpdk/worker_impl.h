@@ -1,9 +1,12 @@
-// The worker's insides: its turn (worker.cc) and its sleep (worker_sleep.cc).
+// The worker's insides: set-up and the calls of control (worker.cc), the turn (worker_turn.cc), the
+// sleep (worker_sleep.cc). All members belong to the worker's thread, or to control before it
+// starts, except the rings and the atomics at the end.
 #pragma once
 
 #include <sys/epoll.h>
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <unordered_map>
@@ -17,13 +20,18 @@
 namespace rocemu::dpdk {
 
 inline constexpr std::size_t kMaxBurst = 256;
+inline constexpr std::uint32_t kMaxContexts = 8192;  ///< Two guarded ranges each (sigbus_guard.h).
+
+class CapturePort;
 
 struct Device {
   std::unique_ptr<Port> port;
   std::unique_ptr<EventOutbox> outbox;
   std::unique_ptr<engine::Engine> engine;
   CounterBlock* counters = nullptr;
-  bool was_link_up = true;
+  CapturePort* capture = nullptr;  ///< `port` itself while a capture runs.
+  bool was_link_up = true;         ///< As control and the engine believe at first.
+  bool is_flush_due = false;       ///< Frames wait at the port.
 };
 
 struct Context {
@@ -33,7 +41,8 @@ struct Context {
   std::size_t device;
   Doorbells doorbells;
   int wake_fd;
-  bool is_active = false;  ///< Looked at each turn; else armed to wake the worker.
+  Time rung_at;            ///< When it last had work.
+  bool is_active = false;  ///< Looked at each turn; else it says "asleep" and writes wake_fd.
   bool is_fault_reported = false;
 };
 
@@ -46,23 +55,34 @@ struct Worker::Impl {
   Impl(const WorkerConfig& worker_config, WorkerBlock& block);
   ~Impl();
 
+  void start();
+  void stop();
+  void run_job(void (*invoke)(void*), void* arg);
+
   void run_loop();
   /// One turn; true when there was work.
   bool turn();
   bool run_jobs();
   bool drain_doorbells();
-  bool receive(Device& device, std::size_t index);
+  void drain(Context& context);
+  bool receive(std::size_t index);
+  void punt(std::size_t index, std::span<const std::byte> frame);
   bool transmit(Device& device);
   void deliver_events();
+  void count_discards(Device& device);
   void watch_links();
   void report_faults();
   void notify(Notification&& notification);
-  void activate(Context& context);
+  void hand_over_notifications();
 
   void sleep();
-  bool try_arm();
-  Time wake_time();
-  void stop();
+  bool is_quiet();
+  bool receive_at_interrupt_ports();
+  Time wake_time() const;
+  void block();
+  void look_at_inactive_contexts();
+  void take_wakeups(std::span<const epoll_event> events);
+  void activate(Context& context);
 
   WorkerConfig config;
   WorkerBlock& stats;
@@ -74,14 +94,20 @@ struct Worker::Impl {
   std::vector<engine::RxFrame> burst;
   Time now;
   Time idle_since;
+  Time links_watched_at;
+  Time inactive_looked_at;
   Duration poll_interval;
   std::uint64_t seen_faults = 0;
   bool needs_polling = false;
+  bool has_interrupts = false;
+  std::deque<Notification> late_notifications;  ///< The ring was full.
+  bool is_notification_due = false;             ///< Control is to be woken at the end of the turn.
 
-  SpscRing<Job> jobs{64};
+  SpscRing<Job> jobs{64};            ///< Control to worker.
   std::uint32_t jobs_submitted = 0;  ///< Control's own.
   std::atomic<std::uint32_t> jobs_done{0};
-  SpscRing<Notification> notifications{4096};
+  SpscRing<Notification> notifications{4096};  ///< Worker to control.
+  SpscRing<Notification> punted{1024};         ///< Apart: what the wire sends displaces no event.
   int epoll_fd = -1;
   int job_fd = -1;
   int notification_fd = -1;
@@ -89,5 +115,15 @@ struct Worker::Impl {
   std::atomic<bool> is_stopping{false};
   std::thread thread;
 };
+
+/// Wakes whoever waits at an eventfd.
+void signal_fd(int fd);
+/// The worker's clock.
+Time read_clock();
+
+/// Adds to a statistic that other processes read: one writer, whole stores.
+inline void bump(std::uint64_t& statistic, std::uint64_t n = 1) {
+  __atomic_store_n(&statistic, statistic + n, __ATOMIC_RELAXED);
+}
 
 }  // namespace rocemu::dpdk

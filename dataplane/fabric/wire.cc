@@ -1,27 +1,27 @@
+// Who gets a frame: the attachment that has its destination address, else everybody but its sender.
 #include "dataplane/fabric/wire.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "rocemu/base/check.h"
 
 namespace rocemu::fabric {
 namespace {
 
-constexpr std::size_t kQueueSlots = kSlotsPerAttachment * kMaxAttachments;  // a power of two
+constexpr std::uint32_t kEthernetHeaderBytes = 14;
 
 bool is_group(const std::byte* mac) { return (mac[0] & std::byte{1}) != std::byte{0}; }
 
 }  // namespace
 
-Attachment::Attachment(Wire& wire, const wire::MacAddress& mac)
-    : wire_(wire),
-      mac_(mac),
-      slots_(std::make_unique<Slot[]>(kSlotsPerAttachment)),
-      queue_(kQueueSlots) {
-  free_.reserve(kSlotsPerAttachment);
-  burst_.reserve(kSlotsPerAttachment);
-  for (std::uint32_t i = kSlotsPerAttachment; i != 0; --i) {
+Attachment::Attachment(Wire& wire, const wire::MacAddress& mac, std::uint32_t slot_count)
+    : wire_(wire), mac_(mac), slots_(std::make_unique_for_overwrite<Slot[]>(slot_count)) {
+  free_.reserve(slot_count);
+  burst_.reserve(slot_count);
+  for (std::uint32_t i = slot_count; i != 0; --i) {
     slots_[i - 1].owner = this;
     free_.push_back(&slots_[i - 1]);
   }
@@ -38,11 +38,12 @@ void Attachment::discard(const engine::TxBuffer& buffer) { give_back(buffer.hand
 
 void Attachment::transmit(const engine::TxFrame& frame) {
   auto* slot = static_cast<Slot*>(frame.buffer.handle);
+  ROCEMU_CHECK(slot->owner == this);
   ROCEMU_CHECK(frame.headers_start + std::size_t{frame.length} <= kSlotBytes);
   slot->start = frame.headers_start;
   slot->length = frame.length;
-  if (!is_up_) {
-    ++dropped_;
+  if (!is_up_ || slot->length < kEthernetHeaderBytes) {
+    ++discards_.sent;
     give_back(slot);
     return;
   }
@@ -51,18 +52,20 @@ void Attachment::transmit(const engine::TxFrame& frame) {
 
 void Attachment::deliver(Slot* slot) {
   if (!is_up_) {
-    ++dropped_;
+    ++discards_.received;
     give_back(slot);
     return;
   }
-  queue_[tail_++ % kQueueSlots] = slot;
+  ROCEMU_CHECK(tail_ - head_ < queue_.size());
+  queue_[tail_++ % queue_.size()] = slot;
 }
 
 std::size_t Attachment::receive(std::span<engine::RxFrame> out) {
+  const std::size_t room = std::min(out.size(), burst_.capacity());
   std::size_t count = 0;
   burst_.clear();
-  while (count < out.size() && head_ != tail_) {
-    Slot* slot = queue_[head_++ % kQueueSlots];
+  while (count < room && head_ != tail_) {
+    Slot* slot = queue_[head_++ % queue_.size()];
     burst_.push_back(slot);
     out[count++] = engine::RxFrame({slot->bytes + slot->start, slot->length}, slot, &give_back);
   }
@@ -77,6 +80,14 @@ void Attachment::release(std::span<engine::RxFrame> burst) {
   burst_.clear();
 }
 
+void Attachment::set_up(bool is_up) {
+  is_up_ = is_up;
+  while (!is_up_ && head_ != tail_) {
+    ++discards_.received;
+    give_back(queue_[head_++ % queue_.size()]);
+  }
+}
+
 void Attachment::give_back(void* handle) {
   auto* slot = static_cast<Slot*>(handle);
   slot->owner->free_.push_back(slot);
@@ -86,7 +97,13 @@ Attachment& Wire::attach(const wire::MacAddress& mac) {
   if (attachments_.size() == kMaxAttachments) {
     throw std::length_error("a wire joins at most 64 devices");
   }
-  attachments_.push_back(std::make_unique<Attachment>(*this, mac));
+  attachments_.push_back(std::make_unique<Attachment>(*this, mac, slots_per_attachment_));
+  const std::size_t all_slots = attachments_.size() * slots_per_attachment_;
+  for (auto& attachment : attachments_) {
+    ROCEMU_CHECK(!attachment->has_input());
+    attachment->queue_.resize(all_slots);
+    attachment->head_ = attachment->tail_ = 0;
+  }
   return *attachments_.back();
 }
 
@@ -94,30 +111,32 @@ void Wire::forward(Attachment& from, Attachment::Slot* slot) {
   const std::byte* destination = slot->bytes + slot->start;
   if (!is_group(destination)) {
     for (auto& to : attachments_) {
-      if (std::memcmp(to->mac_.data(), destination, to->mac_.size()) == 0) {
-        to->deliver(slot);
-        return;
-      }
+      if (std::memcmp(to->mac_.data(), destination, to->mac_.size()) != 0) continue;
+      to->deliver(slot);
+      return;
     }
   }
-  // A group, or an address that nobody here has: everybody else gets a copy, the last one the frame
-  // itself.
+  flood(from, slot);
+}
+
+// A group, or an address that nobody here has: everybody else gets a copy, the last one the frame
+// itself.
+void Wire::flood(Attachment& from, Attachment::Slot* slot) {
   Attachment* last = nullptr;
   for (auto& to : attachments_) {
     if (to.get() == &from) continue;
-    if (last != nullptr) {
-      const auto copy = from.allocate();
-      if (!copy) {
-        ++from.dropped_;
-      } else {
-        auto* twin = static_cast<Attachment::Slot*>(copy->handle);
-        std::memcpy(twin->bytes + slot->start, slot->bytes + slot->start, slot->length);
-        twin->start = slot->start;
-        twin->length = slot->length;
-        last->deliver(twin);
-      }
+    Attachment* previous = std::exchange(last, to.get());
+    if (previous == nullptr) continue;
+    const auto copy = from.allocate();
+    if (!copy) {
+      ++from.discards_.sent;
+      continue;
     }
-    last = to.get();
+    auto* twin = static_cast<Attachment::Slot*>(copy->handle);
+    std::memcpy(twin->bytes + slot->start, slot->bytes + slot->start, slot->length);
+    twin->start = slot->start;
+    twin->length = slot->length;
+    previous->deliver(twin);
   }
   if (last != nullptr) {
     last->deliver(slot);
