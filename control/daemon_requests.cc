@@ -126,7 +126,7 @@ json Daemon::status() {
                        {"uid", context.identity.uid},
                        {"device", context.device.config.name}});
   });
-  const WorkerBlock& w = counters_->worker(0);
+  const WorkerBlock w = worker_->run([&] { return counters_->worker(0); });  // it writes them
   const auto uptime =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - started_);
   return {{"ok", true},
