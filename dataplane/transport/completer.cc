@@ -21,6 +21,7 @@ std::uint32_t find_unanswered(const Shard& shard, const Qp& qp) {
 void advance_unacked(Shard& shard, Qp& qp, Psn psn, Time now) {
   if (distance(qp.unacked_psn, psn) <= 0) return;
   qp.unacked_psn = psn;
+  qp.is_gap_known = false;
   note_progress(shard, qp, now);
 }
 
@@ -47,8 +48,10 @@ bool acknowledge_through(Shard& shard, Qp& qp, Psn psn, Time now) {
 void imply_nak(Shard& shard, Qp& qp, Time now) {
   const std::uint32_t index = find_unanswered(shard, qp);
   if (index == kNoIndex) return;
-  // The request stands to be sent again already: one gap costs one retry.
-  if (qp.tx_record == index) return;
+  // One gap costs one retry: the responses behind it are on the way still when the request goes out
+  // again. Progress or the timer open the next.
+  if (qp.is_gap_known) return;
+  qp.is_gap_known = true;
   shard.counters.add(Counter::implied_nak_seq_err);
   const SendRecord& record = shard.records[index];
   retry_from(shard, qp, record.first_psn + static_cast<std::int32_t>(record.received), now);

@@ -112,7 +112,10 @@ void retire_head(Shard& shard, Qp& qp, WcStatus status) {
   if (is_reported) (void)read_send(shard, qp, record.wqe_index);
   const std::uint64_t wr_id = shard.send_wr.wr_id;
   if (record.needs_response() && !record.is_refused) --qp.reads_outstanding;
-  if (qp.tx_record == index) qp.tx_record = record.next;
+  if (qp.tx_record == index) {
+    qp.tx_record = record.next;
+    qp.tx_packet = 0;
+  }
   qp.record_head = record.next;
   if (qp.record_head == kNoIndex) qp.record_tail = kNoIndex;
   shard.records.release(index);

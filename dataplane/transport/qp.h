@@ -88,6 +88,7 @@ struct Qp {
   std::uint8_t retries_left = 0;
   std::uint8_t rnr_retries_left = 0;
   bool is_sq_draining = false;
+  bool is_gap_known = false;  ///< A lost response was seen; what follows it says nothing new.
   QpNum number;
   std::uint32_t sq_next = 0;       ///< Free-running: the next send work request to begin.
   std::uint32_t sq_retired = 0;    ///< All below may be overwritten by the client.

@@ -20,6 +20,7 @@ void on_ack_timeout(Shard& shard, Qp& qp, Time now) {
   if (qp.record_head == kNoIndex || !has_outstanding(qp)) return;
   shard.counters.add(Counter::local_ack_timeout_err);
   ++qp.stats.timeouts;
+  qp.is_gap_known = false;
   retry_from(shard, qp, qp.unacked_psn, now);
 }
 

@@ -300,5 +300,56 @@ TEST(Operations, ManyRequestsOfAllKindsUnderLossCompleteOnceAndInOrder) {
   }
 }
 
+TEST(Operations, BothSidesReadAtOnceUnderLossAndAllCompletes) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    Prng draw(seed);
+    Pair pair;
+    QpHandle qa = pair.a.make_qp();
+    QpHandle qb = pair.b.make_qp();
+    ConnectOptions connect;
+    connect.mtu = 256;
+    connect.rd_atomic = static_cast<std::uint8_t>(1 + draw.below(16));
+    pair.connect(qa, qb, connect);
+    Prng loss = draw.fork();
+    const auto fate = [&loss](std::size_t) {
+      return loss.below(200) == 0 ? Fate::kDrop : Fate::kDeliver;
+    };
+    pair.a_to_b = fate;
+    pair.b_to_a = fate;
+    constexpr std::uint64_t kCount = 10;
+    for (std::uint64_t i = 0; i < kCount; ++i) {
+      const std::uint64_t slot = i * 40'000;
+      const auto size = static_cast<std::uint32_t>(draw.below(30'000));
+      for (Host* host : {&pair.a, &pair.b}) {
+        Host& other = host == &pair.a ? pair.b : pair.a;
+        SendOptions options;
+        options.wr_id = i;
+        options.rkey = other.keys.rkey;
+        // Each reads from its own half of the other's slot.
+        const std::uint64_t half = host == &pair.a ? 0 : 400'000;
+        fill(other, slot + half, size, static_cast<std::uint8_t>(i));
+        options.remote_va = kBufferVa + slot + half;
+        const WrOpcode opcode = draw.below(4) == 0 ? WrOpcode::kRdmaWrite : WrOpcode::kRdmaRead;
+        if (opcode == WrOpcode::kRdmaWrite)
+          fill(*host, slot + half, size, static_cast<std::uint8_t>(i));
+        host->post_send(pair.now, host == &pair.a ? qa : qb, opcode,
+                        std::array{host->sge(slot + half, size)}, options);
+      }
+    }
+    ASSERT_TRUE(pair.run());
+    for (Host* host : {&pair.a, &pair.b}) {
+      const auto done = host->poll_all();
+      ASSERT_EQ(done.size(), kCount);
+      for (std::uint64_t i = 0; i < kCount; ++i) {
+        EXPECT_EQ(done[i].wr_id, i);
+        EXPECT_EQ(done[i].status, WcStatus::kSuccess) << i;
+      }
+    }
+    EXPECT_EQ(std::memcmp(pair.a.buffer.data(), pair.b.buffer.data(), 800'000), 0);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 }  // namespace
 }  // namespace rocemu::engine::test
