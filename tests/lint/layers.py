@@ -40,7 +40,7 @@ EVERYWHERE_FORBIDDEN = [
     (r"#include <rte_", ("dataplane/dpdk/",), "<rte_*> only in dataplane/dpdk"),
     (r"#include <(rdma|infiniband)/", ("control/uverbs/", "verbs_shim/", "tests/"),
      "kernel and verbs headers only in the front ends"),
-    (r"boost/program_options", ("control/config", "control/cli/"),
+    (r"boost/program_options", ("control/config", "control/cli/", "tests/"),
      "Boost.Program_options only in configuration and the tool"),
     (r"spdlog", ("control/",), "spdlog only in control"),
 ]
