@@ -207,7 +207,7 @@ bool Worker::send_raw(std::size_t device, std::span<const std::byte> frame) {
   return true;
 }
 
-Result<void> Worker::start_capture(std::size_t index, std::unique_ptr<Capture> capture) {
+Result<void> Worker::start_capture(std::size_t index, std::unique_ptr<Capture>&& capture) {
   Device& device = impl_->devices.at(index);
   if (device.capture != nullptr) return Error{EBUSY, "a capture of this device runs already"};
   auto port = std::make_unique<CapturePort>(std::move(device.port), std::move(capture), impl_->now);

@@ -126,8 +126,8 @@ class Worker {
   bool send_raw(std::size_t device, std::span<const std::byte> frame);
 
   /// From here on the device's frames are recorded; port() then names another object. EBUSY while a
-  /// capture runs.
-  Result<void> start_capture(std::size_t device, std::unique_ptr<Capture> capture);
+  /// capture runs; `capture` then stays the caller's.
+  Result<void> start_capture(std::size_t device, std::unique_ptr<Capture>&& capture);
   /// The running capture, to be destroyed outside run() (that writes what is left); null when none
   /// runs.
   std::unique_ptr<Capture> stop_capture(std::size_t device);

@@ -96,9 +96,9 @@ void Worker::Impl::block() {
   if (wake <= now) return;
   const timespec timeout = to_timespec(wake - now);
   std::array<epoll_event, kMaxWakeups> events;
-  const int count = wait_for_events(epoll_fd, events, wake.is_never() ? nullptr : &timeout);
   bump(stats.sleeps);
   bump(stats.system_calls);
+  const int count = wait_for_events(epoll_fd, events, wake.is_never() ? nullptr : &timeout);
   poll_interval = std::min(poll_interval * 2, config.max_poll_interval);
   if (count > 0) take_wakeups(std::span(events).first(static_cast<std::size_t>(count)));
 }
