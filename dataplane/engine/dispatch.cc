@@ -18,7 +18,7 @@ constexpr std::uint16_t kDefaultPkey = 0xffff;
 bool is_pkey_accepted(std::uint16_t pkey) { return (pkey & 0x7fff) == (kDefaultPkey & 0x7fff); }
 
 bool is_from_peer(const transport::Qp& qp, const wire::Packet& packet) {
-  return packet.path.source == qp.attr.av.headers.destination &&
+  return packet.path.kind == qp.path.kind && packet.path.source == qp.attr.av.headers.destination &&
          packet.path.destination == qp.attr.av.headers.source;
 }
 
@@ -37,14 +37,21 @@ bool is_service_of(const wire::OpcodeInfo& info, const transport::Qp& qp) {
 
 }  // namespace
 
+// Frames come in runs for one address: the last one found is looked at first.
+bool Engine::Impl::is_own_gid(const wire::Gid& gid) {
+  if (last_gid < gids.size() && gids[last_gid] == gid) return true;
+  const auto found = std::ranges::find(gids, gid);
+  if (found == gids.end()) return false;
+  last_gid = static_cast<std::size_t>(found - gids.begin());
+  return true;
+}
+
 DropReason Engine::Impl::accept_frame(Time now, std::span<const std::byte> frame,
                                       wire::Packet& packet) {
   if (!is_link_up) return DropReason::link_down;
   const DropReason parsed = wire::parse_packet(frame, packet);
   if (parsed != DropReason::none) return parsed;
-  if (std::ranges::find(gids, packet.path.destination) == gids.end()) {
-    return DropReason::wrong_destination;
-  }
+  if (!is_own_gid(packet.path.destination)) return DropReason::wrong_destination;
   if (config.always_icrc && !wire::check_icrc(frame, packet)) {
     counters.add(Counter::rx_icrc_encapsulated);
     return DropReason::bad_icrc;

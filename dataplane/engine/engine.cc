@@ -27,7 +27,8 @@ transport::ShardConfig shard_config(const EngineConfig& config) {
       .max_resources = config.limits.max_responder_resources,
       .max_unacked_packets =
           config.limits.max_unacked_packets != 0 ? config.limits.max_unacked_packets : 8192,
-      .ack_interval_packets = 32,
+      // rxe asks at every 66th packet of a message (departures.md).
+      .ack_interval_packets = config.personality == Personality::kRxe ? 66u : 32u,
       .is_rxe = config.personality == Personality::kRxe,
   };
 }

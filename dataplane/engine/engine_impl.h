@@ -40,6 +40,7 @@ struct Engine::Impl {
   const transport::Qp* find_qp(QpNum number) const;
 
   void receive(Time now, std::span<const std::byte> frame);
+  bool is_own_gid(const wire::Gid& gid);
   DropReason accept_frame(Time now, std::span<const std::byte> frame, wire::Packet& packet);
 
   std::size_t transmit(Time now, FrameSink& sink, std::size_t budget);
@@ -57,6 +58,7 @@ struct Engine::Impl {
   CounterBlock& counters;
   transport::Shard shard;
   std::vector<wire::Gid> gids;
+  std::size_t last_gid = 0;
   std::deque<std::uint32_t> quarantine;
   bool is_link_up = true;
 

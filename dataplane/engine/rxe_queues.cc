@@ -38,6 +38,12 @@ std::uint64_t copy_sges(const std::byte* data, std::uint32_t count,
   return total;
 }
 
+// Bytes of an element behind its fixed part.
+std::size_t room_behind(const RingRef& ring, std::size_t fixed_bytes) {
+  const std::size_t stride = std::size_t{1} << ring.log2_stride;
+  return stride > fixed_bytes ? stride - fixed_bytes : 0;
+}
+
 void copy_send_operands(const std::byte* wqe, SendWorkRequest& out) {
   out.remote_va = load<std::uint64_t>(wqe + rxe::kSendRemoteAddr);
   if (out.opcode == transport::WrOpcode::kAtomicCmpAndSwp ||
@@ -125,11 +131,15 @@ ReadResult RxeQueues::read_send(const RingRef& ring, std::uint32_t index,
   out.sge_count = 0;
   if (!is_known(opcode)) return ReadResult::kMalformed;
   if ((out.flags & transport::kSendInline) != 0) {
-    if (claimed > limits.max_inline_bytes) return ReadResult::kMalformed;
+    const std::size_t room = room_behind(ring, rxe::kSendWqeBytes);
+    if (claimed > std::min<std::size_t>(limits.max_inline_bytes, room)) {
+      return ReadResult::kMalformed;
+    }
     std::memcpy(out.inline_data.data(), data, claimed);
     return ReadResult::kOk;
   }
-  if (sge_count > limits.max_sge) return ReadResult::kMalformed;
+  const std::size_t sge_room = room_behind(ring, rxe::kSendWqeBytes) / rxe::kSgeBytes;
+  if (sge_count > std::min<std::size_t>(limits.max_sge, sge_room)) return ReadResult::kMalformed;
   const std::uint64_t total = copy_sges(data, sge_count, out.sges);
   out.sge_count = sge_count;
   return total == claimed ? ReadResult::kOk : ReadResult::kMalformed;
@@ -143,7 +153,10 @@ ReadResult RxeQueues::read_recv(const RingRef& ring, std::uint32_t index,
   out.length = 0;
   out.sge_count = 0;
   const auto sge_count = load<std::uint32_t>(dma + rxe::kDmaNumSge);
-  if (sge_count > limits.max_recv_sge) return ReadResult::kMalformed;
+  const std::size_t sge_room = room_behind(ring, rxe::kRecvWqeBytes) / rxe::kSgeBytes;
+  if (sge_count > std::min<std::size_t>(limits.max_recv_sge, sge_room)) {
+    return ReadResult::kMalformed;
+  }
   out.length = copy_sges(dma + rxe::kDmaData, sge_count, out.sges);
   out.sge_count = sge_count;
   return ReadResult::kOk;

@@ -35,10 +35,15 @@ PlanOutcome Engine::Impl::plan_one(Time now, FrameSink& sink, transport::Qp& qp)
   Outgoing& out = outgoing[outgoing_count];
   out.buffer = *buffer;
   std::byte* payload = buffer->base + kTxHeadroom;
-  // Answers first: they are what the peer waits for.
-  const Planned planned = transport::has_response(qp)
-                              ? transport::plan_response(shard, qp, now, payload, out.plan)
-                              : transport::plan_request(shard, qp, now, payload, out.plan);
+  // Both have work: they take turns, so that neither direction of a QP starves.
+  const bool may_request = transport::can_send(shard, qp);
+  const bool is_request = may_request && (qp.is_request_turn || !transport::has_response(qp));
+  qp.is_request_turn = !is_request;
+  Planned planned = is_request ? transport::plan_request(shard, qp, now, payload, out.plan)
+                               : transport::plan_response(shard, qp, now, payload, out.plan);
+  if (planned == Planned::kNothing && is_request && transport::has_response(qp)) {
+    planned = transport::plan_response(shard, qp, now, payload, out.plan);
+  }
   if (planned == Planned::kNothing) {
     sink.discard(*buffer);
     return PlanOutcome::kNothing;
@@ -119,7 +124,8 @@ void Engine::Impl::commit_outgoing(Time now, FrameSink& sink) {
     }
     // What the same role planned behind it must not overtake the gap.
     for (std::size_t j = i + 1; j < outgoing_count; ++j) {
-      if (outgoing[j].plan.qp != out.plan.qp || outgoing[j].plan.kind != out.plan.kind) continue;
+      if (outgoing[j].plan.qp != out.plan.qp) continue;
+      if (outgoing[j].plan.kind != out.plan.kind && qp.state != transport::QpState::kErr) continue;
       sink.discard(outgoing[j].buffer);
       outgoing[j].plan.qp = transport::kNoIndex;
     }

@@ -21,7 +21,6 @@ std::uint32_t find_unanswered(const Shard& shard, const Qp& qp) {
 void advance_unacked(Shard& shard, Qp& qp, Psn psn, Time now) {
   if (distance(qp.unacked_psn, psn) <= 0) return;
   qp.unacked_psn = psn;
-  qp.is_gap_known = false;
   note_progress(shard, qp, now);
 }
 
@@ -38,27 +37,32 @@ bool acknowledge_through(Shard& shard, Qp& qp, Psn psn, Time now) {
     }
     if (distance(head.last_psn(), psn) < 0) break;
     const Psn next = head.last_psn().next();
-    retire_head(shard, qp, WcStatus::kSuccess);
+    retire_head(shard, qp, WcStatus::kSuccess, now);
     advance_unacked(shard, qp, next, now);
   }
   advance_unacked(shard, qp, psn.next(), now);
   return true;
 }
 
-void imply_nak(Shard& shard, Qp& qp, Time now) {
+// A response at `psn` came, and one before it did not (9.7.5.2.5, implied NAK). One gap costs one
+// retry: what follows in the same stream of responses names ever later PSNs, and only a stream that
+// begins anew, after the request was sent again, shows that this was lost too.
+void imply_nak(Shard& shard, Qp& qp, Psn psn, Time now) {
   const std::uint32_t index = find_unanswered(shard, qp);
   if (index == kNoIndex) return;
-  // One gap costs one retry: the responses behind it are on the way still when the request goes out
-  // again. Progress or the timer open the next.
-  if (qp.is_gap_known) return;
-  qp.is_gap_known = true;
+  const bool is_same_gap = qp.has_implied_nak && distance(qp.implied_psn, psn) > 0;
+  qp.has_implied_nak = true;
+  qp.implied_psn = psn;
+  if (is_same_gap) return;
   shard.counters.add(Counter::implied_nak_seq_err);
   const SendRecord& record = shard.records[index];
   retry_from(shard, qp, record.first_psn + static_cast<std::int32_t>(record.received), now);
 }
 
 DropReason on_acknowledge(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
-  if (!acknowledge_through(shard, qp, packet.bth.psn, now)) imply_nak(shard, qp, now);
+  if (!acknowledge_through(shard, qp, packet.bth.psn, now)) {
+    imply_nak(shard, qp, packet.bth.psn, now);
+  }
   settle_head(shard, qp, now);
   schedule(shard, qp);
   return DropReason::none;
@@ -99,7 +103,7 @@ DropReason on_nak(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
   const bool is_of_read = refused != kNoIndex && shard.records[refused].needs_response();
   const Psn executed = is_of_read ? shard.records[refused].first_psn.prev() : psn.prev();
   if (!acknowledge_through(shard, qp, executed, now)) {
-    imply_nak(shard, qp, now);
+    imply_nak(shard, qp, psn, now);
     return DropReason::none;
   }
   settle_head(shard, qp, now);
@@ -113,6 +117,9 @@ DropReason on_nak(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
   const auto code = static_cast<wire::NakCode>(wire::aeth_value(packet.aeth.syndrome));
   if (code == wire::NakCode::kPsnSequenceError) {
     shard.counters.add(Counter::packet_seq_err);
+    // rxe reports the packets behind the one that it was not ready for: that one comes again when
+    // the RNR timer ends.
+    if (is_timer_set(qp, TimerKind::kRnr)) return DropReason::stale_response;
     retry_from(shard, qp, psn, now);
     return DropReason::none;
   }
@@ -123,6 +130,8 @@ DropReason on_nak(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
 
 // Marks the request as failed; it ends when all before it are done.
 DropReason fail_record(Shard& shard, Qp& qp, SendRecord& record, WcStatus status, Time now) {
+  commit_for(shard, qp, now);
+  if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
   record.failure = status;
   settle_head(shard, qp, now);
   return DropReason::bad_response;
@@ -138,22 +147,16 @@ bool fits_read(const wire::Packet& packet, const Qp& qp, const SendRecord& recor
          wire::aeth_class(packet.aeth.syndrome) == wire::AethClass::kAck;
 }
 
-// Plans the placement of `bytes` at `offset` of the request's SGEs. False: the request failed.
-bool plan_placement(Shard& shard, Qp& qp, SendRecord& record, std::span<const std::byte> bytes,
-                    SgeRange range) {
-  const SendWorkRequest* wr = read_send(shard, qp, record.wqe_index);
-  if (wr == nullptr || wr->length != record.length || wr->opcode != record.opcode) {
-    record.failure = WcStatus::kLocQpOpErr;
-    return false;
-  }
+// Plans the placement of `bytes` at `offset` of the request's SGEs; else why the request fails.
+WcStatus plan_placement(Shard& shard, Qp& qp, const SendRecord& record,
+                        std::span<const std::byte> bytes, SgeRange range) {
+  const SendWorkRequest* wr = read_begun(shard, qp, record);
+  if (wr == nullptr) return WcStatus::kLocQpOpErr;
   // The frame outlives the batch: actions run before on_frames returns.
   auto* local = const_cast<std::byte*>(bytes.data());
   const SgePlan plan = plan_sges(shard, qp, std::span(wr->sges).first(wr->sge_count), range,
                                  memory::kAccessLocalWrite, memory::Direction::kToClient, local);
-  if (plan.fault != memory::MrFault::kNone) {
-    record.failure = WcStatus::kLocProtErr;
-    return false;
-  }
+  if (plan.fault != memory::MrFault::kNone) return WcStatus::kLocProtErr;
   if (plan.direct != nullptr && range.length != 0) {
     shard.moves[shard.move_count++] = {.space = SpaceId{},
                                        .direction = memory::Direction::kToClient,
@@ -163,7 +166,7 @@ bool plan_placement(Shard& shard, Qp& qp, SendRecord& record, std::span<const st
                                        .direct = plan.direct,
                                        .local = local};
   }
-  return true;
+  return WcStatus::kSuccess;
 }
 
 void add_action(Shard& shard, Qp& qp, std::uint32_t record, std::uint32_t first_move,
@@ -188,9 +191,9 @@ DropReason on_read_response(Shard& shard, Qp& qp, std::uint32_t index, const wir
   const std::uint32_t first_move = shard.move_count;
   const SgeRange range{std::uint64_t{record.received} * qp.path_mtu,
                        static_cast<std::uint32_t>(packet.payload.size())};
-  if (!plan_placement(shard, qp, record, packet.payload, range)) {
-    settle_head(shard, qp, now);
-    return DropReason::bad_response;
+  if (const WcStatus status = plan_placement(shard, qp, record, packet.payload, range);
+      status != WcStatus::kSuccess) {
+    return fail_record(shard, qp, record, status, now);
   }
   ++record.received;
   shard.counters.add(Counter::rx_payload_bytes, packet.payload.size());
@@ -210,10 +213,10 @@ DropReason on_atomic_response(Shard& shard, Qp& qp, std::uint32_t index, const w
   const std::uint32_t first_move = shard.move_count;
   Action& action = shard.actions[shard.action_count];
   action.word = packet.atomic_ack.original;
-  if (!plan_placement(shard, qp, record, std::as_bytes(std::span(&action.word, 1)),
-                      {0, sizeof action.word})) {
-    settle_head(shard, qp, now);
-    return DropReason::bad_response;
+  if (const WcStatus status = plan_placement(
+          shard, qp, record, std::as_bytes(std::span(&action.word, 1)), {0, sizeof action.word});
+      status != WcStatus::kSuccess) {
+    return fail_record(shard, qp, record, status, now);
   }
   record.received = 1;
   shard.counters.add(Counter::rx_payload_bytes, sizeof action.word);
@@ -221,6 +224,14 @@ DropReason on_atomic_response(Shard& shard, Qp& qp, std::uint32_t index, const w
   add_action(shard, qp, index, first_move, true);
   advance_unacked(shard, qp, packet.bth.psn.next(), now);
   return DropReason::none;
+}
+
+// True when a request before `index` waits for more than the commit of its response.
+bool has_unacknowledged(const Shard& shard, const Qp& qp, std::uint32_t index) {
+  for (std::uint32_t i = qp.record_head; i != index; i = shard.records[i].next) {
+    if (!shard.records[i].needs_response()) return true;
+  }
+  return false;
 }
 
 // A READ response or atomic acknowledgement: belongs to the oldest unanswered request or shows that
@@ -232,7 +243,7 @@ DropReason on_data_response(Shard& shard, Qp& qp, const wire::Packet& packet, Ti
     // The response acknowledges all requests before its own.
     const Psn first = shard.records[index].first_psn;
     if (distance(first, packet.bth.psn) < 0) return DropReason::stale_response;
-    if (qp.record_head != index) acknowledge_through(shard, qp, first.prev(), now);
+    if (has_unacknowledged(shard, qp, index)) acknowledge_through(shard, qp, first.prev(), now);
     if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
     index = find_unanswered(shard, qp);
     if (index == kNoIndex) return DropReason::ghost_response;
@@ -243,7 +254,7 @@ DropReason on_data_response(Shard& shard, Qp& qp, const wire::Packet& packet, Ti
   const std::int32_t ahead = distance(expected, packet.bth.psn);
   if (ahead < 0) return DropReason::stale_response;
   if (ahead > 0) {
-    imply_nak(shard, qp, now);
+    imply_nak(shard, qp, packet.bth.psn, now);
     return DropReason::bad_response;
   }
   schedule(shard, qp);
@@ -281,7 +292,7 @@ void on_read_placed(Shard& shard, Qp& qp, const Action& action, bool is_done, Ti
   if (!is_done) record.failure = WcStatus::kLocProtErr;
   if (action.completes && record.failure == WcStatus::kSuccess) {
     ROCEMU_CHECK(action.record == qp.record_head);
-    retire_head(shard, qp, WcStatus::kSuccess);
+    retire_head(shard, qp, WcStatus::kSuccess, now);
     schedule(shard, qp);
   }
   settle_head(shard, qp, now);

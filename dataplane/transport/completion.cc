@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dataplane/transport/resources.h"
 #include "rocemu/base/check.h"
 
 namespace rocemu::transport {
@@ -47,52 +48,19 @@ void count_status(Shard& shard, const Completion& completion) {
   }
 }
 
-void flush_send(Shard& shard, Qp& qp) {
-  while (qp.record_head != kNoIndex) {
-    const WcStatus failure = shard.records[qp.record_head].failure;
-    retire_head(shard, qp, failure == WcStatus::kSuccess ? WcStatus::kWrFlushErr : failure);
-  }
-  std::uint32_t waiting = shard.queues.available(qp.send_ring, qp.sq_next);
-  for (; waiting != 0; --waiting) {
-    // A malformed work request is flushed like any other: only its wr_id and opcode are used.
-    (void)read_send(shard, qp, qp.sq_next);
-    post_completion(shard, qp.send_cq,
-                    {.wr_id = shard.send_wr.wr_id,
-                     .status = WcStatus::kWrFlushErr,
-                     .opcode = wc_opcode(shard.send_wr.opcode),
-                     .qp = qp.number,
-                     .is_solicited = true});
-    ++qp.sq_next;
-  }
-  qp.sq_published = qp.sq_next;
-  if (qp.sq_retired != qp.sq_next) {
-    qp.sq_retired = qp.sq_next;
-    shard.queues.retire(qp.send_ring, qp.sq_retired);
-  }
-}
-
-// Returns whether any was flushed.
-bool flush_receives(Shard& shard, Qp& qp) {
-  if (!qp.recv_ring.is_present()) return false;
-  std::uint32_t waiting = shard.queues.available(qp.recv_ring, qp.rq_retired);
-  const bool has_any = waiting != 0;
-  for (; waiting != 0; --waiting) {
-    retire_receive(shard, qp, {.status = WcStatus::kWrFlushErr, .opcode = WcOpcode::kRecv});
-  }
-  return has_any;
-}
-
-}  // namespace
-
-void post_completion(Shard& shard, CqIndex cq_index, const Completion& completion) {
+// Writes a completion of the QP and, when the CQ is armed for it, raises the event.
+void post_completion(Shard& shard, Qp& qp, CqIndex cq_index, const Completion& completion,
+                     Time now) {
   Cq& cq = shard.cqs[cq_index.value];
   count_status(shard, completion);
-  if (!shard.queues.has_room(cq.ring, cq.producer)) {
+  if (cq.has_overflowed || !shard.queues.has_room(cq.ring, cq.producer)) {
+    // A CQ that lost one is of no use any more, nor is a QP whose completion is lost (11.6.3.1).
     shard.counters.add(Counter::cq_overflows);
     if (!cq.has_overflowed) {
       cq.has_overflowed = true;
       shard.events.on_async_event({.type = AsyncEventType::kCqError, .cq = cq_index});
     }
+    if (qp.state != QpState::kErr) set_timer(shard, qp, TimerKind::kFatal, now);
     return;
   }
   shard.queues.write_completion(cq.ring, cq.producer++, completion);
@@ -103,14 +71,42 @@ void post_completion(Shard& shard, CqIndex cq_index, const Completion& completio
   }
 }
 
-void retire_head(Shard& shard, Qp& qp, WcStatus status) {
+void flush_send(Shard& shard, Qp& qp, Time now) {
+  while (qp.record_head != kNoIndex) retire_head(shard, qp, WcStatus::kWrFlushErr, now);
+  std::uint32_t waiting = shard.queues.available(qp.send_ring, qp.sq_next);
+  for (; waiting != 0; --waiting) {
+    // A malformed work request is flushed like any other: only its wr_id and opcode are used.
+    (void)read_send(shard, qp, qp.sq_next);
+    qp.sq_retired = ++qp.sq_next;
+    shard.queues.retire(qp.send_ring, qp.sq_retired);
+    post_completion(shard, qp, qp.send_cq,
+                    {.wr_id = shard.send_wr.wr_id,
+                     .status = WcStatus::kWrFlushErr,
+                     .opcode = wc_opcode(shard.send_wr.opcode),
+                     .qp = qp.number},
+                    now);
+  }
+  qp.sq_published = qp.sq_next;
+}
+
+// Returns whether any was flushed.
+bool flush_receives(Shard& shard, Qp& qp, Time now) {
+  if (!qp.recv_ring.is_present()) return false;
+  std::uint32_t waiting = shard.queues.available(qp.recv_ring, qp.rq_retired);
+  const bool has_any = waiting != 0;
+  for (; waiting != 0; --waiting) {
+    fail_receive(shard, qp, WcStatus::kWrFlushErr, now);
+  }
+  return has_any;
+}
+
+}  // namespace
+
+void retire_head(Shard& shard, Qp& qp, WcStatus status, Time now) {
   const std::uint32_t index = qp.record_head;
   ROCEMU_CHECK(index != kNoIndex);
   const SendRecord record = shard.records[index];
   ROCEMU_CHECK(record.wqe_index == qp.sq_retired);
-  const bool is_reported = record.is_signaled || status != WcStatus::kSuccess;
-  if (is_reported) (void)read_send(shard, qp, record.wqe_index);
-  const std::uint64_t wr_id = shard.send_wr.wr_id;
   if (record.needs_response() && !record.is_refused) --qp.reads_outstanding;
   if (qp.tx_record == index) {
     qp.tx_record = record.next;
@@ -121,22 +117,28 @@ void retire_head(Shard& shard, Qp& qp, WcStatus status) {
   shard.records.release(index);
   // The place in the ring is free before the program can see the completion: it may post at once.
   shard.queues.retire(qp.send_ring, ++qp.sq_retired);
-  if (!is_reported) return;
-  post_completion(shard, qp.send_cq,
-                  {.wr_id = wr_id,
+  if (!record.is_signaled && status == WcStatus::kSuccess) return;
+  post_completion(shard, qp, qp.send_cq,
+                  {.wr_id = record.wr_id,
                    .status = status,
                    .opcode = wc_opcode(record.opcode),
                    .byte_length = record.needs_response() ? record.length : 0,
-                   .qp = qp.number});
+                   .qp = qp.number},
+                  now);
 }
 
-void retire_receive(Shard& shard, Qp& qp, Completion completion) {
-  (void)read_recv(shard, qp, qp.rq_retired);
-  completion.wr_id = shard.recv_wr.wr_id;
-  completion.qp = qp.number;
+void retire_receive(Shard& shard, Qp& qp, const Completion& completion, Time now) {
   if (qp.rq_next == qp.rq_retired) ++qp.rq_next;
   shard.queues.retire(qp.recv_ring, ++qp.rq_retired);
-  post_completion(shard, qp.recv_cq, completion);
+  post_completion(shard, qp, qp.recv_cq, completion, now);
+}
+
+void fail_receive(Shard& shard, Qp& qp, WcStatus status, Time now) {
+  (void)read_recv(shard, qp, qp.rq_retired);  // its wr_id is there even when the rest is nonsense
+  retire_receive(
+      shard, qp,
+      {.wr_id = shard.recv_wr.wr_id, .status = status, .opcode = WcOpcode::kRecv, .qp = qp.number},
+      now);
 }
 
 void enter_error(Shard& shard, Qp& qp, Time now, const AsyncEventType* cause) {
@@ -146,14 +148,20 @@ void enter_error(Shard& shard, Qp& qp, Time now, const AsyncEventType* cause) {
   qp.tx_record = kNoIndex;
   clear_timer(qp, TimerKind::kAck);
   clear_timer(qp, TimerKind::kRnr);
+  clear_timer(qp, TimerKind::kBegin);
+  clear_timer(qp, TimerKind::kFatal);
+  if (!qp.has_refused) {
+    cancel_due(shard, qp);
+    qp.pending_response = PendingResponse::kNone;
+  }
   if (cause != nullptr) raise_event(shard, qp, *cause);
   qp.flush_interval = kFirstFlushInterval;
   flush_queues(shard, qp, now);
 }
 
 void flush_queues(Shard& shard, Qp& qp, Time now) {
-  flush_send(shard, qp);
-  const bool has_flushed = flush_receives(shard, qp);
+  flush_send(shard, qp, now);
+  const bool has_flushed = flush_receives(shard, qp, now);
   if (!qp.recv_ring.is_present()) return;
   qp.flush_interval =
       has_flushed ? kFirstFlushInterval : std::min(qp.flush_interval * 2, kLastFlushInterval);
@@ -179,6 +187,7 @@ void drop_all_state(Shard& shard, Qp& qp) {
   qp.resource_count = qp.due_resources = 0;
   qp.reads_outstanding = 0;
   qp.pending_response = PendingResponse::kNone;
+  qp.has_refused = qp.has_implied_nak = qp.owes_sequence_nak = false;
   for (Time& deadline : qp.deadlines) deadline = Time::never();
 }
 

@@ -7,16 +7,16 @@
 
 namespace rocemu::transport {
 
-/// Writes a completion into `cq` and, when the CQ is armed for it, raises the event. A full CQ
-/// loses it: counted, and kCqError once.
-void post_completion(Shard& shard, CqIndex cq, const Completion& completion);
-
 /// Ends the oldest send record with `status` and frees it; a completion is written when it is
-/// signalled or has failed.
-void retire_head(Shard& shard, Qp& qp, WcStatus status);
+/// signalled or has failed. A CQ that is full loses the completion, is in error from then on
+/// (kCqError), and stops each QP that loses one in it.
+void retire_head(Shard& shard, Qp& qp, WcStatus status, Time now);
 
-/// Ends the receive work request in use with `completion` (wr_id is filled in).
-void retire_receive(Shard& shard, Qp& qp, Completion completion);
+/// Ends the receive work request in use with `completion`, whose wr_id is the request's.
+void retire_receive(Shard& shard, Qp& qp, const Completion& completion, Time now);
+
+/// Ends the receive work request in use with an error.
+void fail_receive(Shard& shard, Qp& qp, WcStatus status, Time now);
 
 /// The QP stops in the error state; all work requests are flushed (10.3.1). `cause` is reported as
 /// an asynchronous event unless absent.

@@ -21,6 +21,7 @@ inline constexpr std::uint32_t kNoIndex = 0xffff'ffff;
 /// are read again when they are needed; what is here decides, and a ring that says otherwise later
 /// is the client's error.
 struct SendRecord {
+  std::uint64_t wr_id = 0;
   std::uint32_t next = kNoIndex;  ///< The request posted after this one.
   std::uint32_t wqe_index = 0;    ///< Free-running index in the send ring.
   Psn first_psn;
@@ -58,6 +59,7 @@ struct ResponderResource {
   std::uint64_t va = 0;
   std::uint64_t original = 0;  ///< Atomic: what the word held.
   bool is_atomic = false;
+  bool is_replay = false;  ///< Was answered once: the requester that moved on needs it no more.
   bool starts_anew =
       false;  ///< The next response packet opens a response: FIRST or ONLY, not MIDDLE.
 
@@ -75,8 +77,10 @@ enum class TimerKind : std::uint8_t {
   kAck,    ///< Exists because responses may be lost: go back when it expires.
   kRnr,    ///< Waits for the time that the peer's RNR NAK asked for.
   kFlush,  ///< Exists because receives posted in the error state ring no doorbell.
+  kBegin,  ///< Waits for a send record: the shard's pool was empty.
+  kFatal,  ///< Exists because a completion is lost deep inside a turn, and the QP stops after it.
 };
-inline constexpr std::size_t kTimerKinds = 3;
+inline constexpr std::size_t kTimerKinds = 5;
 
 struct Qp {
   // Requester, hot.
@@ -88,7 +92,9 @@ struct Qp {
   std::uint8_t retries_left = 0;
   std::uint8_t rnr_retries_left = 0;
   bool is_sq_draining = false;
-  bool is_gap_known = false;  ///< A lost response was seen; what follows it says nothing new.
+  bool is_request_turn = false;  ///< Requests and responses take turns.
+  bool has_implied_nak = false;  ///< Since the last progress; `implied_psn` is then valid.
+  Psn implied_psn;               ///< Of the newest response that showed the loss of another.
   QpNum number;
   std::uint32_t sq_next = 0;       ///< Free-running: the next send work request to begin.
   std::uint32_t sq_retired = 0;    ///< All below may be overwritten by the client.
@@ -110,7 +116,9 @@ struct Qp {
   Incoming incoming = Incoming::kNone;
   PendingResponse pending_response = PendingResponse::kNone;
   std::uint8_t nak_syndrome = 0;
-  bool is_nak_sent = false;  ///< For the current gap; cleared by the expected packet.
+  bool is_nak_sent = false;        ///< For the current gap; cleared by the expected packet.
+  bool owes_sequence_nak = false;  ///< Personality rxe: behind the RNR NAK that waits.
+  bool has_refused = false;  ///< In the error state since a request was refused: its NAK is owed.
   Psn nak_psn;
   std::uint32_t rq_next = 0;          ///< Free-running: the receive work request in use or next.
   std::uint32_t rq_retired = 0;       ///< All below are completed; behind rq_next while moves wait.

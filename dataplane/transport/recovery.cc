@@ -20,7 +20,6 @@ void on_ack_timeout(Shard& shard, Qp& qp, Time now) {
   if (qp.record_head == kNoIndex || !has_outstanding(qp)) return;
   shard.counters.add(Counter::local_ack_timeout_err);
   ++qp.stats.timeouts;
-  qp.is_gap_known = false;
   retry_from(shard, qp, qp.unacked_psn, now);
 }
 
@@ -73,6 +72,7 @@ void wait_rnr(Shard& shard, Qp& qp, Psn psn, std::uint8_t timer_field, Time now)
 void note_progress(Shard& shard, Qp& qp, Time now) {
   qp.retries_left = qp.attr.retry_count;
   qp.rnr_retries_left = qp.attr.rnr_retry;
+  qp.has_implied_nak = false;
   clear_timer(qp, TimerKind::kAck);
   start_ack_timer(shard, qp, now);
 }
@@ -95,6 +95,11 @@ void run_timers(Shard& shard, Qp& qp, Time now) {
     start_ack_timer(shard, qp, now);
   }
   if (take_due(TimerKind::kAck)) on_ack_timeout(shard, qp, now);
+  if (take_due(TimerKind::kBegin)) schedule(shard, qp);
+  if (take_due(TimerKind::kFatal)) {
+    constexpr AsyncEventType kCause = AsyncEventType::kQpFatal;
+    enter_error(shard, qp, now, &kCause);
+  }
   if (take_due(TimerKind::kFlush) && qp.state == QpState::kErr) flush_queues(shard, qp, now);
   for (const Time deadline : qp.deadlines) {
     if (!deadline.is_never()) shard.deadlines.watch(shard.index_of(qp), deadline);
@@ -103,7 +108,7 @@ void run_timers(Shard& shard, Qp& qp, Time now) {
 
 void fail_head(Shard& shard, Qp& qp, WcStatus status, Time now) {
   ROCEMU_CHECK(qp.record_head != kNoIndex);
-  retire_head(shard, qp, status);
+  retire_head(shard, qp, status, now);
   enter_error(shard, qp, now);
 }
 

@@ -16,6 +16,9 @@ constexpr std::uint32_t kMaxPsnsOutstanding = 1u << 23;  // 9.7.7.1
 // signed distance.
 constexpr std::uint32_t kMaxReadPackets = 1u << 22;
 
+// How long a QP waits when the shard has no send record left.
+constexpr Duration kBeginDelay = microseconds(50);
+
 bool is_transferring_state(QpState state) {
   return state == QpState::kRts || state == QpState::kSqd;
 }
@@ -77,6 +80,7 @@ bool begin_request(Shard& shard, Qp& qp, Time now) {
   if (qp.state != QpState::kRts || qp.sq_next == qp.sq_published) return false;
   const SendWorkRequest* wr = read_send(shard, qp, qp.sq_next);
   SendRecord record;
+  record.wr_id = shard.send_wr.wr_id;  // there even when the rest is nonsense
   record.wqe_index = qp.sq_next;
   record.first_psn = qp.next_psn;
   record.is_signaled = qp.signal_all;
@@ -96,7 +100,7 @@ bool begin_request(Shard& shard, Qp& qp, Time now) {
   }
   const auto index = shard.records.acquire();
   if (!index) {
-    schedule(shard, qp);  // another QP's completion frees one
+    set_timer(shard, qp, TimerKind::kBegin, now + kBeginDelay);
     return false;
   }
   shard.records[*index] = record;
@@ -148,7 +152,9 @@ Segment next_segment(const Qp& qp, const SendRecord& record) {
   segment.offset = std::uint64_t{qp.tx_packet} * qp.path_mtu;
   if (record.is_read()) {
     segment.opcode = wire::Opcode::kRcReadRequest;
-    segment.psn_count = std::min(record.psn_count - qp.tx_packet, kMaxReadPackets);
+    // A READ that goes on half-way ends where the first asking ended.
+    segment.psn_count =
+        std::min(record.psn_count - qp.tx_packet, kMaxReadPackets - qp.tx_packet % kMaxReadPackets);
   } else if (record.is_atomic()) {
     segment.opcode = record.opcode == WrOpcode::kAtomicCmpAndSwp ? wire::Opcode::kRcCompareSwap
                                                                  : wire::Opcode::kRcFetchAdd;
@@ -170,11 +176,6 @@ bool needs_ack(const Shard& shard, const Qp& qp, const Segment& segment) {
   }
   const std::int32_t outstanding = distance(qp.unacked_psn, segment.psn);
   return static_cast<std::uint32_t>(outstanding) + 1 >= shard.config.max_unacked_packets;
-}
-
-// The ring must still say what the record says.
-bool agrees(const SendWorkRequest& wr, const SendRecord& record) {
-  return wr.opcode == record.opcode && wr.length == record.length;
 }
 
 wire::Packet transport_headers(const Shard& shard, const Qp& qp, const SendRecord& record,
@@ -247,6 +248,26 @@ void advance(Shard& shard, Qp& qp, SendRecord& record, const Segment& segment, T
   start_ack_timer(shard, qp, now);
 }
 
+// What was answered or acknowledged since the QP went back is not sent again.
+void skip_what_is_done(Shard& shard, Qp& qp) {
+  while (qp.tx_record != kNoIndex) {
+    const SendRecord& record = shard.records[qp.tx_record];
+    if (!record.needs_response()) {
+      const std::int32_t done = distance(record.first_psn, qp.unacked_psn);
+      if (done > static_cast<std::int32_t>(qp.tx_packet)) {
+        qp.tx_packet = static_cast<std::uint32_t>(done);
+      }
+      return;
+    }
+    if (!record.is_answered()) {
+      qp.tx_packet = std::max(qp.tx_packet, record.received);
+      return;
+    }
+    qp.tx_record = record.next;
+    qp.tx_packet = 0;
+  }
+}
+
 bool is_window_open(const Shard& shard, const Qp& qp, const SendRecord& record) {
   // Limited by max_rd_atomic; a long READ asks for more when it has what it asked for.
   if (record.needs_response()) return qp.tx_packet <= record.received;
@@ -258,7 +279,10 @@ bool is_window_open(const Shard& shard, const Qp& qp, const SendRecord& record) 
 }  // namespace
 
 bool can_send(const Shard& shard, const Qp& qp) {
-  if (!is_transferring_state(qp.state) || is_timer_set(qp, TimerKind::kRnr)) return false;
+  if (!is_transferring_state(qp.state) || is_timer_set(qp, TimerKind::kRnr) ||
+      is_timer_set(qp, TimerKind::kBegin)) {
+    return false;
+  }
   if (qp.tx_record == kNoIndex) return qp.state == QpState::kRts && qp.sq_next != qp.sq_published;
   const SendRecord& record = shard.records[qp.tx_record];
   return record.failure == WcStatus::kSuccess && is_window_open(shard, qp, record);
@@ -277,18 +301,13 @@ void on_doorbell(Shard& shard, Qp& qp, Time now) {
 }
 
 Planned plan_request(Shard& shard, Qp& qp, Time now, std::byte* payload, FramePlan& plan) {
-  // A READ that was answered meanwhile is not asked for again.
-  while (qp.tx_record != kNoIndex && shard.records[qp.tx_record].needs_response() &&
-         shard.records[qp.tx_record].is_answered()) {
-    qp.tx_record = shard.records[qp.tx_record].next;
-    qp.tx_packet = 0;
-  }
+  skip_what_is_done(shard, qp);
   if (!can_send(shard, qp)) return Planned::kNothing;
   if (qp.tx_record == kNoIndex && !begin_request(shard, qp, now)) return Planned::kNothing;
   SendRecord& record = shard.records[qp.tx_record];
   if (!is_window_open(shard, qp, record)) return Planned::kNothing;
-  const SendWorkRequest* wr = read_send(shard, qp, record.wqe_index);
-  if (wr == nullptr || !agrees(*wr, record)) {
+  const SendWorkRequest* wr = read_begun(shard, qp, record);
+  if (wr == nullptr) {
     record.failure = WcStatus::kLocQpOpErr;
     settle_head(shard, qp, now);
     return Planned::kNothing;

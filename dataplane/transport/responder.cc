@@ -26,29 +26,51 @@ void schedule_nak(Shard& shard, Qp& qp, std::uint8_t syndrome, Psn psn) {
   schedule(shard, qp);
 }
 
-// A responder error that stops the QP (9.9.3): the requester gets the NAK, the program the event.
-DropReason refuse(Shard& shard, Qp& qp, wire::NakCode code, Psn psn, Time now) {
-  schedule_nak(shard, qp, wire::make_nak_syndrome(code), psn);
-  AsyncEventType cause = AsyncEventType::kQpRequestError;
+AsyncEventType event_of(wire::NakCode code) {
+  if (code == wire::NakCode::kRemoteAccessError) return AsyncEventType::kQpAccessError;
+  if (code == wire::NakCode::kRemoteOperationalError) return AsyncEventType::kQpFatal;
+  return AsyncEventType::kQpRequestError;
+}
+
+// A responder error that stops the QP (9.9.3): the requester gets the NAK, behind the responses to
+// what it asked for before; the program gets the event unless a receive says it.
+void stop(Shard& shard, Qp& qp, wire::NakCode code, Psn psn, Time now,
+          const AsyncEventType* cause) {
   if (code == wire::NakCode::kRemoteAccessError) {
     shard.counters.add(Counter::resp_remote_access_errors);
-    cause = AsyncEventType::kQpAccessError;
-  } else if (code == wire::NakCode::kRemoteOperationalError) {
-    cause = AsyncEventType::kQpFatal;
   }
-  enter_error(shard, qp, now, &cause);
+  schedule_nak(shard, qp, wire::make_nak_syndrome(code), psn);
+  cancel_due_after(shard, qp, psn);
+  qp.has_refused = true;
+  enter_error(shard, qp, now, cause);
+}
+
+// Refuses a request on its arrival. Those before it in the burst are ended first.
+DropReason refuse(Shard& shard, Qp& qp, wire::NakCode code, Psn psn, Time now) {
+  commit_for(shard, qp, now);
+  if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
+  const AsyncEventType cause = event_of(code);
+  stop(shard, qp, code, psn, now, &cause);
   return DropReason::none;
 }
 
-// Ends the receive in use in error before the QP stops.
+// The same, and the receive in use ends in error.
 DropReason refuse_receive(Shard& shard, Qp& qp, WcStatus status, wire::NakCode code, Psn psn,
                           Time now) {
   commit_for(shard, qp, now);
+  if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
   if (status == WcStatus::kLocLenErr) shard.counters.add(Counter::resp_local_length_error);
-  if (qp.state != QpState::kErr) {
-    retire_receive(shard, qp, {.status = status, .opcode = WcOpcode::kRecv});
-  }
-  return refuse(shard, qp, code, psn, now);
+  fail_receive(shard, qp, status, now);
+  stop(shard, qp, code, psn, now, nullptr);
+  return DropReason::none;
+}
+
+// A response cannot be made: its memory is gone. The NAK takes the place of this packet.
+void refuse_response(Shard& shard, Qp& qp, wire::NakCode code, Psn psn, Time now) {
+  if (qp.state == QpState::kReset || (qp.state == QpState::kErr && !qp.has_refused)) return;
+  cancel_due(shard, qp);
+  const AsyncEventType cause = event_of(code);
+  stop(shard, qp, code, psn, now, &cause);
 }
 
 bool has_receive(Shard& shard, const Qp& qp) {
@@ -66,7 +88,9 @@ DropReason refuse_not_ready(Shard& shard, Qp& qp, Psn psn) {
 void accept(Shard& shard, Qp& qp, const wire::Packet& packet, std::uint32_t psn_count) {
   qp.expected_psn = packet.bth.psn + static_cast<std::int32_t>(psn_count);
   qp.acked_psn = qp.expected_psn.prev();
-  qp.is_nak_sent = false;
+  qp.is_nak_sent = qp.owes_sequence_nak = false;
+  // A NAK that was not sent yet would ask for this very packet.
+  if (qp.pending_response == PendingResponse::kNak) qp.pending_response = PendingResponse::kAck;
   qp.stats.rx_payload_bytes += packet.payload.size();
   shard.counters.add(Counter::rx_payload_bytes, packet.payload.size());
   const wire::OpcodeInfo& info = packet.info();
@@ -83,6 +107,7 @@ Action& add_action(Shard& shard, Qp& qp, const wire::Packet& packet, std::uint32
   Action& action = shard.actions[shard.action_count++];
   action.kind = Action::Kind::kRequestPlaced;
   action.completes = false;
+  action.is_send = packet.info().operation == wire::Operation::kSend;
   action.qp = shard.index_of(qp);
   action.first_move = first_move;
   action.move_count = shard.move_count - first_move;
@@ -101,8 +126,11 @@ void plan_direct(Shard& shard, std::byte* direct, std::span<const std::byte> pay
                                      .local = const_cast<std::byte*>(payload.data())};
 }
 
-Completion receive_completion(const wire::Packet& packet, std::uint32_t bytes, WcOpcode opcode) {
+Completion receive_completion(const Shard& shard, const Qp& qp, const wire::Packet& packet,
+                              std::uint32_t bytes, WcOpcode opcode) {
   Completion completion;
+  completion.wr_id = shard.recv_wr.wr_id;
+  completion.qp = qp.number;
   completion.opcode = opcode;
   completion.byte_length = bytes;
   completion.is_solicited = packet.bth.solicited;
@@ -118,8 +146,6 @@ DropReason on_send(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
   const wire::OpcodeInfo& info = packet.info();
   // The receive in use stays published until its message ends, so this holds for every packet of
   // it.
-  commit_for(shard, qp, now);
-  if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
   if (!has_receive(shard, qp)) return refuse_not_ready(shard, qp, psn);
   if (info.starts_message()) qp.incoming_offset = 0;
   const RecvWorkRequest* wr = read_recv(shard, qp, qp.rq_next);
@@ -151,7 +177,7 @@ DropReason on_send(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
   if (info.ends_message()) {
     ++qp.rq_next;
     action.completes = true;
-    action.completion = receive_completion(packet, qp.incoming_offset, WcOpcode::kRecv);
+    action.completion = receive_completion(shard, qp, packet, qp.incoming_offset, WcOpcode::kRecv);
   }
   return DropReason::none;
 }
@@ -208,9 +234,11 @@ DropReason on_write(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) 
   qp.incoming_offset += bytes;
   accept(shard, qp, packet, 1);
   if (takes_receive) {
-    ++qp.rq_next;
     action.completes = true;
-    action.completion = receive_completion(packet, qp.write_length, WcOpcode::kRecvRdmaWithImm);
+    // Only its wr_id is used: an immediate scatters nothing.
+    (void)read_recv(shard, qp, qp.rq_next++);
+    action.completion =
+        receive_completion(shard, qp, packet, qp.write_length, WcOpcode::kRecvRdmaWithImm);
   }
   return DropReason::none;
 }
@@ -236,14 +264,13 @@ DropReason on_read(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
   }
   ResponderResource& resource = shard.resources[made.index];
   resource.first_psn = psn;
-  resource.psn_count =
-      std::max(1u, reth.dma_length / qp.path_mtu + (reth.dma_length % qp.path_mtu != 0 ? 1 : 0));
+  resource.psn_count = read_packets(reth.dma_length, qp.path_mtu);
   resource.rkey = reth.rkey;
   resource.va = reth.va;
   resource.length = reth.dma_length;
   accept(shard, qp, packet, resource.psn_count);
   resource.msn = qp.msn;
-  make_due(shard, qp, resource, 0, resource.psn_count);
+  make_due(shard, qp, resource);
   return DropReason::none;
 }
 
@@ -291,7 +318,7 @@ DropReason on_atomic(Shard& shard, Qp& qp, const wire::Packet& packet, Time now)
   shard.counters.add(Counter::rx_payload_bytes, 8);
   qp.stats.rx_payload_bytes += 8;
   resource.msn = qp.msn;
-  make_due(shard, qp, resource, 0, 1);
+  make_due(shard, qp, resource);
   return DropReason::none;
 }
 
@@ -309,12 +336,22 @@ DropReason on_duplicate(Shard& shard, Qp& qp, const wire::Packet& packet) {
   return DropReason::none;
 }
 
-DropReason on_out_of_sequence(Shard& shard, Qp& qp) {
-  shard.counters.add(Counter::out_of_sequence);
-  if (qp.is_nak_sent) return DropReason::out_of_sequence_dropped;
+// One NAK a gap (9.7.5.2.2).
+void report_gap(Shard& shard, Qp& qp) {
   schedule_nak(shard, qp, wire::make_nak_syndrome(wire::NakCode::kPsnSequenceError),
                qp.expected_psn);
   qp.is_nak_sent = true;
+}
+
+DropReason on_out_of_sequence(Shard& shard, Qp& qp) {
+  shard.counters.add(Counter::out_of_sequence);
+  if (qp.is_nak_sent) return DropReason::out_of_sequence_dropped;
+  if (qp.pending_response == PendingResponse::kNak) {
+    // An RNR NAK of a responder like rxe waits to be sent: the sequence NAK follows it.
+    qp.owes_sequence_nak = true;
+    return DropReason::out_of_sequence_dropped;
+  }
+  report_gap(shard, qp);
   return DropReason::out_of_sequence_dropped;
 }
 
@@ -366,6 +403,10 @@ void plan_acknowledge(Shard& shard, Qp& qp, std::byte* payload, FramePlan& plan)
     shard.counters.add(Counter::rnr_naks_sent);
   }
   finish_plan(shard, qp, packet, 0, payload, plan);
+  if (qp.owes_sequence_nak) {
+    qp.owes_sequence_nak = false;
+    report_gap(shard, qp);
+  }
 }
 
 void plan_atomic_result(Shard& shard, Qp& qp, const ResponderResource& resource, std::byte* payload,
@@ -456,15 +497,13 @@ DropReason on_request(Shard& shard, Qp& qp, const wire::Packet& packet, Time now
 
 void on_request_placed(Shard& shard, Qp& qp, const Action& action, bool is_done, Time now) {
   if (qp.state == QpState::kErr || qp.state == QpState::kReset) return;
-  if (!is_done) {
-    if (qp.incoming == Incoming::kSend ||
-        (action.completes && action.completion.opcode == WcOpcode::kRecv)) {
-      retire_receive(shard, qp, {.status = WcStatus::kLocProtErr, .opcode = WcOpcode::kRecv});
-    }
-    refuse(shard, qp, wire::NakCode::kRemoteOperationalError, action.psn, now);
-    return;
-  }
-  if (action.completes) retire_receive(shard, qp, action.completion);
+  if (action.completes && is_done) retire_receive(shard, qp, action.completion, now);
+  if (is_done) return;
+  constexpr auto kCode = wire::NakCode::kRemoteOperationalError;
+  const AsyncEventType cause = event_of(kCode);
+  // The memory of a receive is the program's own fault, and its completion says so.
+  if (action.is_send) fail_receive(shard, qp, WcStatus::kLocProtErr, now);
+  stop(shard, qp, kCode, action.psn, now, action.is_send ? nullptr : &cause);
 }
 
 Planned plan_response(Shard& shard, Qp& qp, Time now, std::byte* payload, FramePlan& plan) {
@@ -472,19 +511,18 @@ Planned plan_response(Shard& shard, Qp& qp, Time now, std::byte* payload, FrameP
   plan.move_count = 0;
   plan.direct = nullptr;
   plan.is_payload_ready = true;
-  if (qp.due_resources != 0 && qp.state != QpState::kErr) {
-    ResponderResource& resource = oldest_due(shard, qp);
+  if (qp.due_resources != 0) {
+    const std::uint32_t index = oldest_due(shard, qp);
+    const ResponderResource& resource = shard.resources[index];
     if (resource.is_atomic) {
       plan_atomic_result(shard, qp, resource, payload, plan);
     } else if (!plan_read_response(shard, qp, resource, payload, plan)) {
       shard.counters.add(Counter::key_violations);
       const Psn psn = resource.first_psn + static_cast<std::int32_t>(resource.next_packet);
-      cancel_due(shard, qp);
-      refuse(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
+      refuse_response(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
       return Planned::kNothing;
     }
-    resource.starts_anew = false;
-    if (++resource.next_packet == resource.end_packet) --qp.due_resources;
+    finish_packet(shard, qp, index);
     return Planned::kFrame;
   }
   if (qp.pending_response == PendingResponse::kNone) return Planned::kNothing;
@@ -494,9 +532,7 @@ Planned plan_response(Shard& shard, Qp& qp, Time now, std::byte* payload, FrameP
 
 void on_response_retracted(Shard& shard, Qp& qp, const FramePlan& plan, Time now) {
   shard.counters.add(Counter::memory_faults);
-  if (qp.state == QpState::kErr || qp.state == QpState::kReset) return;
-  cancel_due(shard, qp);
-  refuse(shard, qp, wire::NakCode::kRemoteOperationalError, plan.psn, now);
+  refuse_response(shard, qp, wire::NakCode::kRemoteOperationalError, plan.psn, now);
 }
 
 }  // namespace rocemu::transport

@@ -94,6 +94,14 @@ const SendWorkRequest* read_send(Shard& shard, const Qp& qp, std::uint32_t index
   return &shard.send_wr;
 }
 
+const SendWorkRequest* read_begun(Shard& shard, const Qp& qp, const SendRecord& record) {
+  const SendWorkRequest* wr = read_send(shard, qp, record.wqe_index);
+  if (wr == nullptr) return nullptr;
+  if (wr->opcode == record.opcode && wr->length == record.length) return wr;
+  shard.counters.add(Counter::client_ring_errors);
+  return nullptr;
+}
+
 const RecvWorkRequest* read_recv(Shard& shard, const Qp& qp, std::uint32_t index) {
   const std::uint32_t qp_index = shard.index_of(qp);
   if (shard.recv_wr_qp == qp_index && shard.recv_wr_index == index) return &shard.recv_wr;

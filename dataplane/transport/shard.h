@@ -37,6 +37,7 @@ struct Action {
   };
   Kind kind = Kind::kRequestPlaced;
   bool completes = false;  ///< The last of its message: a completion is due.
+  bool is_send = false;    ///< Payload of a SEND: went into a receive.
   std::uint32_t qp = kNoIndex;
   std::uint32_t record = kNoIndex;
   std::uint32_t first_move = 0;
@@ -108,6 +109,8 @@ void reserve_packet(Shard& shard, Time now);
 /// (counted). Cached within a call.
 const SendWorkRequest* read_send(Shard& shard, const Qp& qp, std::uint32_t index);
 const RecvWorkRequest* read_recv(Shard& shard, const Qp& qp, std::uint32_t index);
+/// The work request of a begun record, or null when the ring says otherwise now (counted).
+const SendWorkRequest* read_begun(Shard& shard, const Qp& qp, const SendRecord& record);
 /// Forgets the cached copies: rings may have changed.
 void forget_work_requests(Shard& shard);
 

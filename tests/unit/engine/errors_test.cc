@@ -307,8 +307,10 @@ TEST_F(Errors, FullCqRaisesOneEventAndLosesCountedCompletions) {
   }
   ASSERT_TRUE(other.run());
   EXPECT_EQ(other.a.poll_all().size(), 3u);
-  ASSERT_EQ(other.a.events.async.size(), 1u);
+  ASSERT_EQ(other.a.events.async.size(), 2u);
   EXPECT_EQ(other.a.events.async[0].type, AsyncEventType::kCqError);
+  EXPECT_EQ(other.a.events.async[1].type, AsyncEventType::kQpFatal);
+  EXPECT_EQ(state_of(other.a, xa.number), QpState::kErr);
   EXPECT_EQ(other.a.counters.get(Counter::cq_overflows), 3u);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "dataplane/wire/packet.h"
 #include "rocemu/abi/doorbell.h"
@@ -17,10 +18,10 @@ constexpr std::uint32_t kSendStrideLog2 = 10;  // 208 + 32 SGEs
 constexpr std::uint32_t kRecvStrideLog2 = 10;
 
 EngineConfig small(EngineConfig config) {
-  config.limits.max_qps = 256;
-  config.limits.max_cqs = 64;
-  config.limits.max_inflight_requests = 4096;
-  config.limits.max_responder_resources = 4096;
+  config.limits.max_qps = std::min(config.limits.max_qps, 256u);
+  config.limits.max_cqs = std::min(config.limits.max_cqs, 64u);
+  config.limits.max_inflight_requests = std::min(config.limits.max_inflight_requests, 4096u);
+  config.limits.max_responder_resources = std::min(config.limits.max_responder_resources, 4096u);
   return config;
 }
 
@@ -248,16 +249,19 @@ void Pair::connect(QpHandle& qa, QpHandle& qb, const ConnectOptions& options) {
   bring_up(b, qb.number, a, qa.number, options.b_psn, options.a_psn, options, now);
 }
 
-bool Pair::carry(QueueSink& from, Engine& to, Time now, const Fates& fates, std::size_t& count) {
-  if (from.frames.empty()) return false;
+bool Pair::carry(Host& from, Host& to, const Fates& fates, std::size_t& count) {
+  if (from.sink.frames.empty()) return false;
   std::deque<Frame> batch;
-  batch.swap(from.frames);
+  batch.swap(from.sink.frames);
   std::vector<Frame> arriving;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const Fate fate = fates ? fates(count) : Fate::kDeliver;
     ++count;
     switch (fate) {
       case Fate::kDrop:
+        continue;
+      case Fate::kDelay:
+        late_.push_back({now + delay, &to, batch[i]});
         continue;
       case Fate::kDuplicate:
         arriving.push_back(batch[i]);
@@ -275,6 +279,11 @@ bool Pair::carry(QueueSink& from, Engine& to, Time now, const Fates& fates, std:
     }
     arriving.push_back(batch[i]);
   }
+  deliver(to, arriving);
+  return true;
+}
+
+void Pair::deliver(Host& to, std::span<const Frame> arriving) {
   std::vector<RxFrame> frames;
   std::vector<std::unique_ptr<std::byte[]>>
       blocks;  // exact-size: the sanitizer sees a read past the end
@@ -284,20 +293,38 @@ bool Pair::carry(QueueSink& from, Engine& to, Time now, const Fates& fates, std:
     frames.emplace_back(std::span<const std::byte>(block.get(), frame.size()), nullptr, nullptr);
     blocks.push_back(std::move(block));
   }
-  to.on_frames(now, frames);
+  to.engine->on_frames(now, frames);
+}
+
+std::deque<Frame> Pair::collect(Host& from) {
+  while (from.engine->poll_transmit(now, from.sink, 64) != 0) {
+  }
+  return std::exchange(from.sink.frames, {});
+}
+
+bool Pair::deliver_late() {
+  const auto is_due = [this](const Late& late) { return late.at <= now; };
+  const auto first = std::ranges::find_if(late_, is_due);
+  if (first == late_.end()) return false;
+  const Late due = std::move(*first);
+  late_.erase(first);
+  deliver(*due.to, {&due.frame, 1});
   return true;
 }
 
 bool Pair::turn() {
   bool has_moved = a.engine->poll_transmit(now, a.sink, 64) != 0;
   has_moved |= b.engine->poll_transmit(now, b.sink, 64) != 0;
-  has_moved |= carry(a.sink, *b.engine, now, a_to_b, a_frames);
-  has_moved |= carry(b.sink, *a.engine, now, b_to_a, b_frames);
+  has_moved |= carry(a, b, a_to_b, a_frames);
+  has_moved |= carry(b, a, b_to_a, b_frames);
+  has_moved |= deliver_late();
   return has_moved;
 }
 
 bool Pair::run(Time until, std::size_t max_turns) {
   for (std::size_t i = 0; i < max_turns; ++i) {
+    a.engine->on_deadline(now);
+    b.engine->on_deadline(now);
     if (turn()) {
       now = now + nanoseconds(100);
       continue;
@@ -306,12 +333,35 @@ bool Pair::run(Time until, std::size_t max_turns) {
     for (const Host* host : {&a, &b}) {
       if (const auto deadline = host->engine->next_deadline()) next = std::min(next, *deadline);
     }
-    if (next > until) return true;
+    for (const Late& late : late_) next = std::min(next, late.at);
+    if (next > until || next.is_never()) return true;
     now = std::max(now, next);
-    a.engine->on_deadline(now);
-    b.engine->on_deadline(now);
   }
   return false;
+}
+
+Frame make_frame(const Host& from, const Host& to, QpNum qpn, wire::Packet packet,
+                 std::span<const std::byte> payload) {
+  packet.path.source = from.gid;
+  packet.path.destination = to.gid;
+  packet.path.source_mac = from.mac;
+  packet.path.destination_mac = to.mac;
+  packet.path.udp_source_port = 0xc000;
+  packet.bth.destination_qp = qpn;
+  packet.bth.pad_count = wire::pad_count(payload.size());
+  Frame frame(kTxHeadroom + payload.size() + 8);
+  std::byte* at = frame.data() + kTxHeadroom;
+  const std::size_t headers = wire::write_headers(packet, payload.size(), at);
+  std::ranges::copy(payload, at);
+  const std::size_t length =
+      wire::finish_frame(at - headers, headers, 14, packet.path.kind, payload.size());
+  return {at - headers, at - headers + length};
+}
+
+wire::Packet parse(const Frame& frame) {
+  wire::Packet packet;
+  EXPECT_EQ(wire::parse_packet(frame, packet), DropReason::none);
+  return packet;
 }
 
 }  // namespace rocemu::engine::test

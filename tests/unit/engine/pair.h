@@ -18,6 +18,7 @@
 #include "dataplane/engine/rxe_queues.h"
 #include "dataplane/memory/mr_table.h"
 #include "dataplane/memory/plain_port.h"
+#include "dataplane/wire/packet.h"
 
 namespace rocemu::engine::test {
 
@@ -146,7 +147,7 @@ struct ConnectOptions {
 };
 
 /// What happens to the nth frame (from 0) of a direction.
-enum class Fate : std::uint8_t { kDeliver, kDrop, kDuplicate, kSwapWithNext, kCorrupt };
+enum class Fate : std::uint8_t { kDeliver, kDrop, kDuplicate, kSwapWithNext, kCorrupt, kDelay };
 using Fates = std::function<Fate(std::size_t n)>;
 
 class Pair {
@@ -167,10 +168,30 @@ class Pair {
   Fates b_to_a;
   std::size_t a_frames = 0;
   std::size_t b_frames = 0;
+  Duration delay = milliseconds(1);  ///< Of frames whose fate it is.
+
+  /// All that `from` has to send, taken off its sink and not delivered.
+  std::deque<Frame> collect(Host& from);
+  /// One burst.
+  void deliver(Host& to, std::span<const Frame> frames);
 
  private:
-  static bool carry(QueueSink& from, Engine& to, Time now, const Fates& fates, std::size_t& count);
+  struct Late {
+    Time at;
+    Host* to = nullptr;
+    Frame frame;
+  };
+
+  bool carry(Host& from, Host& to, const Fates& fates, std::size_t& count);
+  bool deliver_late();
+
+  std::vector<Late> late_;
 };
+
+/// A frame as `from` would send it to the QP `qpn` of `to`: the test says BTH and what follows.
+Frame make_frame(const Host& from, const Host& to, QpNum qpn, wire::Packet packet,
+                 std::span<const std::byte> payload = {});
+wire::Packet parse(const Frame& frame);
 
 /// A RESET QP of `from` brought to RTS towards `remote` on `to`.
 void bring_up(Host& from, QpNum local, const Host& to, QpNum remote, Psn sq_psn, Psn rq_psn,
