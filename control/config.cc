@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "control/addresses.h"
+#include "dataplane/dpdk/devargs.h"
 #include "rocemu/abi/socket.h"
 
 namespace rocemu::control {
@@ -258,35 +259,20 @@ Result<LinkConfig> parse_link(const std::string& text, const std::string& device
       "pci:ADDRESS";
   const auto colon = text.find(':');
   if (colon == std::string::npos || colon + 1 == text.size()) return bad_value(text, allowed);
-  const std::string kind = text.substr(0, colon);
-  const std::string rest = text.substr(colon + 1);
   LinkConfig link;
   link.text = text;
-  link.kind = LinkConfig::Kind::kEthdev;
-  if (kind == "wire") {
+  if (text.starts_with("wire:")) {
     link.kind = LinkConfig::Kind::kWire;
-    link.name = rest;
-  } else if (kind == "memif") {
-    link.name = "net_memif_" + device;
-    link.devargs = link.name + ",socket=" + rest + ",socket-abstract=no,bsize=8192,rsize=11";
-    if (rest.find("role=server") != std::string::npos) {
-      link.server_socket = rest.substr(0, rest.find(','));
-    } else if (rest.find("role=") == std::string::npos) {
-      link.devargs += ",role=client";
-    }
-  } else if (kind == "af_packet") {
-    // A ring frame holds the largest frame of ours and fits a frame buffer; blocks are whole pages.
-    link.name = "net_af_packet_" + device;
-    link.devargs = link.name + ",iface=" + rest + ",blocksz=36864,framesz=4608,framecnt=1024";
-  } else if (kind == "vdev") {
-    link.name = rest.substr(0, rest.find(','));
-    link.devargs = rest;
-  } else if (kind == "pci") {
-    link.name = link.devargs = rest;
-    link.is_vdev = false;
-  } else {
-    return bad_value(text, allowed);
+    link.name = text.substr(colon + 1);
+    return link;
   }
+  auto port = dpdk::make_port_arguments(text, device);
+  if (!port) return bad_value(text, allowed + "; " + port.error().text);
+  link.kind = LinkConfig::Kind::kEthdev;
+  link.name = port->name;
+  link.devargs = port->devargs;
+  link.is_vdev = port->option == "--vdev";
+  link.server_socket = port->server_socket;
   return link;
 }
 

@@ -127,7 +127,7 @@ void Daemon::start_dpdk() {
   if (names.empty()) return;
   const auto started = dpdk::start_eal(arguments);
   if (!started) throw failure(names + ": " + started.error().text);
-  if (!started->note.empty()) spdlog::warn("{}", started->note);
+  for (const std::string& note : started->notes) spdlog::warn("{}", note);
 }
 
 void Daemon::make_devices() {
