@@ -26,7 +26,7 @@ def run_bandwidth(ends, verb, size, mtu, qps, both):
     if both:
         words.append("-b")
     try:
-        run_program(ends, words, size * count * qps * (2 if both else 1), timeout=120)
+        run_program(ends, words, size * count * qps * (2 if both else 1), timeout=60)
     except AssertionError as error:
         raise AssertionError(" ".join(words) + ": " + str(error)) from error
 

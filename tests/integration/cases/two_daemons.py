@@ -132,6 +132,9 @@ class AppsHere:
     def counters(self, device):
         return self.daemon.counters(device)
 
+    def describe(self, device):
+        return self.daemon.describe(device)
+
 
 def look_at(capture):
     """tshark takes every frame but ARP for RRoCE and none for malformed; the oracle agrees on every ICRC."""

@@ -22,7 +22,7 @@ class Outcome:
         if not self.is_good:
             raise AssertionError(
                 f"server exit {self.server}, client exit {self.client}\n"
-                f"--- server\n{self.server_text[-1500:]}\n--- client\n{self.client_text[-1500:]}")
+                f"--- server\n{self.server_text[-6000:]}\n--- client\n{self.client_text[-6000:]}")
         return self
 
 
@@ -47,14 +47,16 @@ def end(process):
     process.wait()
 
 
-def wait_for(process, deadline):
+def wait_for(process, deadline, on_timeout=None):
+    """Exit code and output; past the deadline `on_timeout` looks at what hangs, then it is ended."""
     try:
         text, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
         return process.returncode, text
     except subprocess.TimeoutExpired:
+        seen = on_timeout() if on_timeout else ""
         end(process)
         text, _ = process.communicate()
-        return 124, text + "\n(time-out)"
+        return 124, text + "\n(time-out)\n" + seen
 
 
 def is_listening(port, netns=None):
@@ -70,7 +72,7 @@ def is_listening(port, netns=None):
     return False
 
 
-def run_pair(server, client, port, timeout=60, server_netns=None):
+def run_pair(server, client, port, timeout=60, server_netns=None, on_timeout=None):
     """Starts the server, waits until it listens on `port`, runs the client; bounded by `timeout` seconds."""
     deadline = time.monotonic() + timeout
     server_process = start(server)
@@ -78,7 +80,7 @@ def run_pair(server, client, port, timeout=60, server_netns=None):
            and not is_listening(port, server_netns)):
         time.sleep(0.01)
     client_process = start(client)
-    client_code, client_text = wait_for(client_process, deadline)
+    client_code, client_text = wait_for(client_process, deadline, on_timeout)
     # A server that lost its client has nothing to wait for.
     server_code, server_text = wait_for(
         server_process, min(deadline, time.monotonic() + 5) if client_code else deadline)

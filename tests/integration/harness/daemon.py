@@ -72,6 +72,9 @@ class Daemon:
     def counters(self, device):
         return json.loads(self.rocemu("stat", device, "--json").stdout)[device]["counters"]
 
+    def describe(self, device):
+        return self.rocemu("stat", device, "--nonzero", "--qps", check=False).stdout
+
     def link(self, device, state):
         self.rocemu("link", device, state)
 

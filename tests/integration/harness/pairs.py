@@ -24,6 +24,11 @@ class Ends:
         client = self.client_daemon.counters(self.client_device)
         return server["rx_payload_bytes"] + client["rx_payload_bytes"]
 
+    def look(self):
+        """Counters and queue pairs of both ends, for a run that hangs."""
+        return (self.server_daemon.describe(self.server_device) +
+                self.client_daemon.describe(self.client_device))
+
 
 def embedded(daemon):
     return Ends(daemon, daemon)
@@ -43,7 +48,7 @@ def run_program(ends, words, payload, timeout=60, is_perftest=True):
 
     outcome = run_pair(line(ends.server_daemon, ends.server_device, []),
                        line(ends.client_daemon, ends.client_device, [ends.host]), port, timeout,
-                       ends.server_netns)
+                       ends.server_netns, ends.look)
     outcome.require()
     crossed = ends.crossed() - before
     if crossed < payload:
