@@ -174,13 +174,13 @@ int run_exec_probe(const char* where) {
 }
 
 TEST(AddressSpaces, ExecveUnderIncomingWritesNeverTouchesTheNewProgram) {
-  constexpr std::uint64_t kWhere = 0x6'0000'0000;
+  constexpr std::uint64_t kWhere = 0x3000'0000'0000;  // free with and without a sanitizer
   std::byte* memory = map_pages(1, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
                                 reinterpret_cast<void*>(kWhere));
   ASSERT_EQ(address(memory), kWhere);
   Child child([] {},
               [] {
-                ::execl("/proc/self/exe", "probe", kProbeOption, "600000000", nullptr);
+                ::execl("/proc/self/exe", "probe", kProbeOption, "300000000000", nullptr);
                 return 5;
               });
   AddressSpaces spaces(4);
