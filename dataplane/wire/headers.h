@@ -1,6 +1,6 @@
 // The headers of RoCE as plain values (IBTA vol. 1 chapter 9, annexes A16 RoCE, A17 RoCE v2, A19
-// memory placement extensions). A value holds exactly what the header carries, in host order;
-// codecs live in header_codec.h, whole frames in packet.h.
+// memory placement extensions). A value holds exactly what the header carries, in host order; they
+// are read and written as parts of whole frames, in packet.h.
 #pragma once
 
 #include <array>
@@ -17,6 +17,8 @@ using MacAddress = std::array<std::uint8_t, 6>;
 /// 128-bit GID or IPv6 address in network order; an IPv4 address is ::ffff:a.b.c.d.
 using Gid = std::array<std::uint8_t, 16>;
 
+/// The GID of the four address bytes at `address`.
+Gid map_ipv4(const std::byte* address);
 bool is_ipv4_mapped(const Gid& gid);
 bool is_multicast(const Gid& gid);  ///< IPv6 ff00::/8 or IPv4-mapped 224.0.0.0/4.
 
@@ -26,6 +28,14 @@ inline constexpr std::uint16_t kEtherTypeVlan = 0x8100;
 inline constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
 inline constexpr std::uint16_t kEtherTypeRoceV1 = 0x8915;
 inline constexpr std::uint16_t kRoceUdpPort = 4791;
+
+inline constexpr std::size_t kEthernetBytes = 14;  ///< Without the FCS.
+inline constexpr std::size_t kVlanBytes = 4;
+inline constexpr std::size_t kIpv4Bytes = 20;  ///< Without options, which RoCE v2 does not have.
+inline constexpr std::size_t kIpv6Bytes = 40;  ///< And the GRH.
+inline constexpr std::size_t kUdpBytes = 8;
+inline constexpr std::size_t kBthBytes = 12;
+inline constexpr std::size_t kCnpReservedBytes = 16;  ///< Behind the BTH of a CNP (A17.9.3).
 inline constexpr std::size_t kIcrcBytes = 4;
 
 /// How a packet is addressed below the BTH.

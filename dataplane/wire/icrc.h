@@ -25,8 +25,8 @@ Icrc icrc_begin(std::span<const std::byte> headers, std::size_t l3_offset, bool 
 Icrc icrc_update(Icrc crc, std::span<const std::byte> bytes);
 
 /// Copies `bytes` bytes forward from `source` to `destination` (which must not overlap) and returns
-/// the register after them: one pass over memory. The last 8 bytes of the destination are stored
-/// last.
+/// the register after them: one pass over memory. The last 8 bytes of the destination (of less than
+/// 8: the last byte) are stored last, so that who polls on the last byte sees all.
 Icrc icrc_copy(Icrc crc, std::byte* destination, const std::byte* source, std::size_t bytes);
 
 /// The value to put on the wire: complemented, stored little-endian as the frame's last four bytes.

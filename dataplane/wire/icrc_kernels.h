@@ -38,13 +38,18 @@ inline std::uint32_t run_scalar(std::uint32_t state, std::byte* to, const std::b
   return state;
 }
 
-/// A copying kernel from a vector loop: all but the last eight bytes by `run`, those by one store
-/// at the end, which the compiler may not move up. Stores retire in order on x86, so whoever sees
-/// the last byte sees all.
+/// A copying kernel from a vector loop: all but the last eight bytes (of less than eight: the last
+/// one) by `run`, those by one store at the end, which the compiler may not move up. Stores retire
+/// in order on x86, so whoever sees the last byte sees all.
 template <auto run>
 std::uint32_t copy_tail_last(std::uint32_t state, std::byte* to, const std::byte* from,
                              std::size_t n) {
-  if (n < 8) return run_scalar<Mode::kCopy>(state, to, from, n);
+  if (n == 0) return state;
+  if (n < 8) {
+    state = run_scalar<Mode::kCopy>(state, to, from, n - 1);
+    __atomic_signal_fence(__ATOMIC_RELEASE);
+    return run_scalar<Mode::kCopy>(state, to + (n - 1), from + (n - 1), 1);
+  }
   std::uint64_t tail;
   std::memcpy(&tail, from + n - 8, 8);
   state = run(state, to, from, n - 8);

@@ -66,7 +66,7 @@ std::uint32_t update(std::uint32_t state, const std::byte* p, std::size_t n) {
 
 }  // namespace
 
-const IcrcKernel kPclmulKernel = {
+constinit const IcrcKernel kPclmulKernel = {
     .name = "pclmul",
     .is_supported =
         [] { return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"); },

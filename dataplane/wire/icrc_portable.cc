@@ -12,7 +12,7 @@ std::uint32_t update(std::uint32_t state, const std::byte* p, std::size_t n) {
 
 }  // namespace
 
-const IcrcKernel kPortableKernel = {
+constinit const IcrcKernel kPortableKernel = {
     .name = "portable",
     .is_supported = [] { return true; },
     .update = update,

@@ -88,7 +88,7 @@ std::uint32_t update(std::uint32_t state, const std::byte* p, std::size_t n) {
 
 }  // namespace
 
-const IcrcKernel kVpclmulKernel = {
+constinit const IcrcKernel kVpclmulKernel = {
     .name = "vpclmul",
     .is_supported =
         [] {

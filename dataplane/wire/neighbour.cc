@@ -1,16 +1,19 @@
+// One builder and one parser a protocol. What is parsed came from anybody on the link: the checks
+// of RFC 4861 7.1.1 and 7.1.2 are all made, ARP gets the like, and a group address is nobody's.
 #include "dataplane/wire/neighbour.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/wire/inet_checksum.h"
 #include "rocemu/base/bytes.h"
 
 namespace rocemu::wire {
 namespace {
 
 constexpr std::size_t kArpBytes = 28;
-constexpr std::size_t kIpv6Bytes = 40;
-constexpr std::size_t kNdBytes = 32;  // ICMPv6 header, target, one link-layer address option
+constexpr std::size_t kNdFixedBytes = 24;            // ICMPv6 header, flags, target
+constexpr std::size_t kNdBytes = kNdFixedBytes + 8;  // and one link-layer address option
 constexpr std::uint8_t kIcmpv6 = 58;
 constexpr std::uint8_t kSolicitation = 135;
 constexpr std::uint8_t kAdvertisement = 136;
@@ -18,11 +21,8 @@ constexpr std::uint8_t kSourceLinkAddress = 1;
 constexpr std::uint8_t kTargetLinkAddress = 2;
 constexpr MacAddress kBroadcast = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
-Gid map_ipv4(const std::byte* p) {
-  Gid gid{};
-  gid[10] = gid[11] = 0xff;
-  std::memcpy(&gid[12], p, 4);
-  return gid;
+std::size_t ethernet_bytes(std::optional<std::uint16_t> vlan_tci) {
+  return kEthernetBytes + (vlan_tci ? kVlanBytes : 0);
 }
 
 std::byte* put(std::byte* p, const void* bytes, std::size_t n) {
@@ -37,7 +37,7 @@ std::byte* put_ethernet(std::byte* p, const MacAddress& to, const MacAddress& fr
   if (vlan_tci) {
     store_be<std::uint16_t>(p, kEtherTypeVlan);
     store_be<std::uint16_t>(p + 2, *vlan_tci);
-    p += 4;
+    p += kVlanBytes;
   }
   store_be<std::uint16_t>(p, type);
   return p + 2;
@@ -54,16 +54,13 @@ MacAddress group_mac(const Gid& group) {
 }
 
 std::uint16_t icmpv6_checksum(const std::byte* ipv6, std::size_t length) {
-  std::uint32_t sum = static_cast<std::uint32_t>(length) + kIcmpv6;
-  for (std::size_t i = 8; i < kIpv6Bytes + length; i += 2) {
-    sum += load_be<std::uint16_t>(ipv6 + i);
-  }
-  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<std::uint16_t>(~sum);
+  // The pseudo header (RFC 8200 8.1): addresses, length, next header.
+  return fold_checksum(static_cast<std::uint32_t>(length) + kIcmpv6 +
+                       sum_words(ipv6 + 8, kIpv6Bytes - 8 + length));
 }
 
 std::vector<std::byte> make_arp(const Neighbour& m, std::optional<std::uint16_t> vlan_tci) {
-  std::vector<std::byte> frame((vlan_tci ? 18 : 14) + kArpBytes);
+  std::vector<std::byte> frame(ethernet_bytes(vlan_tci) + kArpBytes);
   const bool is_request = m.kind == NeighbourKind::kRequest;
   std::byte* p = put_ethernet(frame.data(), is_request ? kBroadcast : m.target_mac, m.sender_mac,
                               vlan_tci, kEtherTypeArp);
@@ -80,7 +77,7 @@ std::vector<std::byte> make_arp(const Neighbour& m, std::optional<std::uint16_t>
 }
 
 std::vector<std::byte> make_nd(const Neighbour& m, std::optional<std::uint16_t> vlan_tci) {
-  std::vector<std::byte> frame((vlan_tci ? 18 : 14) + kIpv6Bytes + kNdBytes);
+  std::vector<std::byte> frame(ethernet_bytes(vlan_tci) + kIpv6Bytes + kNdBytes);
   const bool is_request = m.kind == NeighbourKind::kRequest;
   const Gid destination = is_request ? solicited_node(m.target) : m.target;
   std::byte* ip = put_ethernet(frame.data(), is_request ? group_mac(destination) : m.target_mac,
@@ -102,6 +99,9 @@ std::vector<std::byte> make_nd(const Neighbour& m, std::optional<std::uint16_t> 
   return frame;
 }
 
+// A station's own address: neither a group nor nothing.
+bool is_station(const MacAddress& mac) { return (mac[0] & 1) == 0 && mac != MacAddress{}; }
+
 std::optional<Neighbour> parse_arp(std::span<const std::byte> arp) {
   if (arp.size() < kArpBytes) return std::nullopt;
   const std::byte* p = arp.data();
@@ -116,41 +116,65 @@ std::optional<Neighbour> parse_arp(std::span<const std::byte> arp) {
   m.sender = map_ipv4(p + 14);
   std::memcpy(m.target_mac.data(), p + 18, 6);
   m.target = map_ipv4(p + 24);
+  if (!is_station(m.sender_mac) || is_multicast(m.sender)) return std::nullopt;
   return m;
 }
 
-// The link-layer address option of the wanted type, or nothing.
-const std::byte* find_option(std::span<const std::byte> options, std::uint8_t type) {
-  while (options.size() >= 8) {
+// The MAC address in the first option of the wanted type. Nothing when there is none, or when any
+// option is broken: then the whole message is.
+std::optional<MacAddress> find_link_address(std::span<const std::byte> options, std::uint8_t type) {
+  std::optional<MacAddress> found;
+  while (!options.empty()) {
+    if (options.size() < 8) return std::nullopt;
     const std::size_t length = std::to_integer<std::size_t>(options[1]) * 8;
-    if (length == 0 || length > options.size()) return nullptr;
-    if (options[0] == std::byte{type}) return &options[2];
+    if (length == 0 || length > options.size()) return std::nullopt;
+    if (!found && options[0] == std::byte{type}) {
+      found.emplace();
+      std::memcpy(found->data(), &options[2], found->size());
+    }
     options = options.subspan(length);
   }
-  return nullptr;
+  return found;
+}
+
+// The ICMPv6 message behind the IPv6 header at `at`, when it is a sound solicitation or
+// advertisement; else nothing. A hop limit of 255 proves that no router sent it on.
+std::span<const std::byte> find_nd(std::span<const std::byte> frame, std::size_t at) {
+  if (frame.size() < at + kIpv6Bytes + kNdFixedBytes) return {};
+  const std::byte* ip = &frame[at];
+  const std::size_t length = load_be<std::uint16_t>(ip + 4);
+  const bool is_icmp = std::to_integer<std::uint8_t>(ip[0]) >> 4 == 6 &&
+                       ip[6] == std::byte{kIcmpv6} && ip[7] == std::byte{255};
+  if (!is_icmp || length < kNdFixedBytes || length > frame.size() - at - kIpv6Bytes) return {};
+  const std::byte* icmp = ip + kIpv6Bytes;
+  const bool is_nd = icmp[0] == std::byte{kSolicitation} || icmp[0] == std::byte{kAdvertisement};
+  if (!is_nd || icmp[1] != std::byte{0} || icmpv6_checksum(ip, length) != 0) return {};
+  return {icmp, length};
 }
 
 std::optional<Neighbour> parse_nd(std::span<const std::byte> frame, std::size_t at) {
-  if (frame.size() < at + kIpv6Bytes + 24) return std::nullopt;
-  const std::byte* ip = &frame[at];
-  const std::size_t length = load_be<std::uint16_t>(ip + 4);
-  // A hop limit of 255 proves that the frame was not routed (RFC 4861 7.1).
-  if (ip[6] != std::byte{kIcmpv6} || ip[7] != std::byte{255} || length < 24 || length % 2 != 0 ||
-      length > frame.size() - at - kIpv6Bytes || icmpv6_checksum(ip, length) != 0) {
-    return std::nullopt;
-  }
-  const std::byte* icmp = ip + kIpv6Bytes;
-  const auto type = std::to_integer<std::uint8_t>(icmp[0]);
-  if (type != kSolicitation && type != kAdvertisement) return std::nullopt;
-  const bool is_request = type == kSolicitation;
-  const std::byte* mac =
-      find_option({icmp + 24, length - 24}, is_request ? kSourceLinkAddress : kTargetLinkAddress);
-  if (mac == nullptr) return std::nullopt;
+  const auto icmp = find_nd(frame, at);
+  if (icmp.empty()) return std::nullopt;
+  Gid source;
+  Gid destination;
+  Gid target;
+  std::memcpy(source.data(), &frame[at + 8], source.size());
+  std::memcpy(destination.data(), &frame[at + 24], destination.size());
+  std::memcpy(target.data(), &icmp[8], target.size());
+  const bool is_request = icmp[0] == std::byte{kSolicitation};
+  const bool is_solicited = (icmp[4] & std::byte{0x40}) != std::byte{0};
+  if (is_multicast(target) || is_multicast(source)) return std::nullopt;
+  // Duplicate address detection asks from nowhere; there is nobody to learn or to answer.
+  if (is_request && source == Gid{}) return std::nullopt;
+  if (!is_request && is_solicited && is_multicast(destination)) return std::nullopt;
+  const auto mac = find_link_address(icmp.subspan(kNdFixedBytes),
+                                     is_request ? kSourceLinkAddress : kTargetLinkAddress);
+  if (!mac || !is_station(*mac)) return std::nullopt;
   Neighbour m;
   m.kind = is_request ? NeighbourKind::kRequest : NeighbourKind::kReply;
-  std::memcpy(m.sender_mac.data(), mac, 6);
-  std::memcpy(m.sender.data(), is_request ? ip + 8 : icmp + 8, 16);
-  std::memcpy(m.target.data(), is_request ? icmp + 8 : ip + 24, 16);
+  m.sender_mac = *mac;
+  m.sender = is_request ? source : target;
+  m.target = is_request ? target : destination;
   return m;
 }
 
@@ -162,11 +186,11 @@ std::vector<std::byte> make_neighbour_frame(const Neighbour& message,
 }
 
 std::optional<Neighbour> parse_neighbour(std::span<const std::byte> frame) {
-  if (frame.size() < 18) return std::nullopt;
-  std::size_t at = 14;
+  if (frame.size() < kEthernetBytes + kVlanBytes) return std::nullopt;
+  std::size_t at = kEthernetBytes;
   std::uint16_t type = load_be<std::uint16_t>(&frame[12]);
   if (type == kEtherTypeVlan) {
-    at = 18;
+    at += kVlanBytes;
     type = load_be<std::uint16_t>(&frame[16]);
   }
   if (type == kEtherTypeArp) return parse_arp(frame.subspan(at));

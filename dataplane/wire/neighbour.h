@@ -28,7 +28,9 @@ struct Neighbour {
 std::vector<std::byte> make_neighbour_frame(const Neighbour& message,
                                             std::optional<std::uint16_t> vlan_tci);
 
-/// What the frame says, or nothing when it is no valid ARP or ND frame.
+/// What the frame says, or nothing when it is no sound ARP or ND frame (RFC 4861 7.1.1, 7.1.2;
+/// group or zero MAC addresses count as unsound) or asks from the unspecified IPv6 address. In a
+/// gratuitous reply `target` may be the sender or a group.
 std::optional<Neighbour> parse_neighbour(std::span<const std::byte> frame);
 
 }  // namespace rocemu::wire

@@ -4,11 +4,10 @@
 
 #include <array>
 
+#include "dataplane/wire/headers.h"
+
 namespace rocemu::wire {
 namespace {
-
-constexpr std::size_t kBthBytes = 12;
-constexpr std::size_t kCnpReservedBytes = 16;
 
 constexpr std::uint8_t header_bytes_of(std::uint16_t headers, Operation operation) {
   std::size_t n = kBthBytes;

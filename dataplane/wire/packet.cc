@@ -6,18 +6,12 @@
 #include <cstring>
 #include <optional>
 
+#include "dataplane/wire/inet_checksum.h"
 #include "rocemu/base/bytes.h"
 
 namespace rocemu::wire {
 namespace {
 
-constexpr std::size_t kEthernetBytes = 14;
-constexpr std::size_t kVlanBytes = 4;
-constexpr std::size_t kIpv4Bytes = 20;
-constexpr std::size_t kIpv6Bytes = 40;
-constexpr std::size_t kUdpBytes = 8;
-constexpr std::size_t kBthBytes = 12;
-constexpr std::size_t kCnpReservedBytes = 16;
 constexpr std::uint8_t kProtocolUdp = 17;
 constexpr std::uint8_t kNextHeaderIba = 0x1b;  // GRH of RoCE v1 (A16.4.1)
 
@@ -45,24 +39,6 @@ std::optional<L2> parse_l2(std::span<const std::byte> frame, PathHeaders* path) 
     path->vlan_tci = tci;
   }
   return l2;
-}
-
-std::uint32_t sum_words(const std::byte* p, std::size_t n) {
-  std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < n; i += 2) sum += load_be<std::uint16_t>(p + i);
-  return sum;
-}
-
-std::uint16_t fold_checksum(std::uint32_t sum) {
-  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<std::uint16_t>(~sum);
-}
-
-Gid map_ipv4(const std::byte* p) {
-  Gid gid{};
-  gid[10] = gid[11] = 0xff;
-  std::memcpy(&gid[12], p, 4);
-  return gid;
 }
 
 // The L3 layer's outcome: the bytes of BTH ... ICRC.

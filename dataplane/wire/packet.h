@@ -16,8 +16,8 @@
 
 namespace rocemu::wire {
 
-/// A parsed frame. `payload` points into the frame; extended headers not named by the opcode hold
-/// zeros.
+/// A parsed frame. `payload` points into the frame. Extended headers that the opcode does not name
+/// mean nothing: parse_packet() leaves them as they were and write_headers() does not read them.
 struct Packet {
   PathHeaders path;
   Bth bth;
@@ -55,7 +55,10 @@ bool check_icrc(std::span<const std::byte> frame, const Packet& packet);
 
 /// Bytes below the BTH for this kind of path: Ethernet, tag, IP or GRH, UDP.
 std::size_t path_header_bytes(const PathHeaders& path);
-inline constexpr std::size_t kMaxHeaderBytes = 14 + 4 + 40 + 8 + 12 + 44;
+
+/// No frame has more bytes before its payload.
+inline constexpr std::size_t kMaxHeaderBytes =
+    kEthernetBytes + kVlanBytes + kIpv6Bytes + kUdpBytes + kBthBytes + 44;
 
 /// The payload's pad count (0 ... 3).
 constexpr std::uint8_t pad_count(std::size_t payload_bytes) {
@@ -73,7 +76,7 @@ std::size_t write_headers(const Packet& packet, std::size_t payload_bytes,
 /// A path's headers, encoded once a QP and copied a packet: only lengths, IPv4 id and checksum are
 /// patched.
 struct PathTemplate {
-  std::array<std::byte, 14 + 4 + 40 + 8> bytes{};
+  std::array<std::byte, kEthernetBytes + kVlanBytes + kIpv6Bytes + kUdpBytes> bytes{};
   std::uint8_t length = 0;
   std::uint8_t l3_offset = 0;
   RoceKind kind = RoceKind::kV2Ipv4;
