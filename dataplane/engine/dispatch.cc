@@ -35,6 +35,12 @@ bool is_service_of(const wire::OpcodeInfo& info, const transport::Qp& qp) {
   return false;
 }
 
+// Requests from RTR on, responses from RTS on, neither in error (10.3.1).
+bool is_ready_for(const transport::Qp& qp, const wire::OpcodeInfo& info) {
+  using enum transport::QpState;
+  return qp.state == kRts || qp.state == kSqd || (qp.state == kRtr && info.is_request);
+}
+
 }  // namespace
 
 // Frames come in runs for one address: the last one found is looked at first.
@@ -64,8 +70,9 @@ DropReason Engine::Impl::accept_frame(Time now, std::span<const std::byte> frame
     counters.add(Counter::rp_cnp_ignored);
     return DropReason::none;
   }
-  if (!is_pkey_accepted(packet.bth.pkey)) return DropReason::bad_pkey;
   if (!is_service_of(info, *qp)) return DropReason::wrong_service;
+  if (!is_ready_for(*qp, info)) return DropReason::qp_not_ready;
+  if (!is_pkey_accepted(packet.bth.pkey)) return DropReason::bad_pkey;
   if (!is_from_peer(*qp, packet)) return DropReason::wrong_source;
   ++qp->stats.rx_packets;
   return info.is_request ? transport::on_request(shard, *qp, packet, now)

@@ -266,7 +266,6 @@ DropReason on_data_response(Shard& shard, Qp& qp, const wire::Packet& packet, Ti
 }  // namespace
 
 DropReason on_response(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
-  if (qp.state != QpState::kRts && qp.state != QpState::kSqd) return DropReason::qp_not_ready;
   const Psn psn = packet.bth.psn;
   if (distance(psn, qp.sent_psn) <= 0) return DropReason::ghost_response;
   if (distance(qp.unacked_psn, psn) < 0) return DropReason::stale_response;

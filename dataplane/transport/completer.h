@@ -7,7 +7,8 @@
 
 namespace rocemu::transport {
 
-/// A response packet for this QP; header checks are done. Returns why it was dropped, or none.
+/// A response packet for this QP; header checks are done, the state among them. Returns why it was
+/// dropped, or none.
 DropReason on_response(Shard& shard, Qp& qp, const wire::Packet& packet, Time now);
 
 /// Commit of a READ response's or atomic result's moves.

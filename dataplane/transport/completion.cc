@@ -10,6 +10,11 @@ namespace {
 
 constexpr Duration kFirstFlushInterval = milliseconds(1);
 constexpr Duration kLastFlushInterval = milliseconds(64);
+// Work requests of a queue flushed at once; others have their turn before the rest.
+constexpr std::uint32_t kFlushBatch = 256;
+constexpr Duration kFlushPause = microseconds(10);
+
+enum class Flushed : std::uint8_t { kNothing, kAll, kPart };
 
 WcOpcode wc_opcode(WrOpcode opcode) {
   switch (opcode) {
@@ -71,10 +76,14 @@ void post_completion(Shard& shard, Qp& qp, CqIndex cq_index, const Completion& c
   }
 }
 
-void flush_send(Shard& shard, Qp& qp, Time now) {
-  while (qp.record_head != kNoIndex) retire_head(shard, qp, WcStatus::kWrFlushErr, now);
+Flushed flush_send(Shard& shard, Qp& qp, Time now) {
+  std::uint32_t room = kFlushBatch;
+  for (; qp.record_head != kNoIndex && room != 0; --room) {
+    retire_head(shard, qp, WcStatus::kWrFlushErr, now);
+  }
+  if (qp.record_head != kNoIndex) return Flushed::kPart;
   std::uint32_t waiting = shard.queues.available(qp.send_ring, qp.sq_next);
-  for (; waiting != 0; --waiting) {
+  for (; waiting != 0 && room != 0; --waiting, --room) {
     // A malformed work request is flushed like any other: only its wr_id and opcode are used.
     (void)read_send(shard, qp, qp.sq_next);
     qp.sq_retired = ++qp.sq_next;
@@ -87,17 +96,18 @@ void flush_send(Shard& shard, Qp& qp, Time now) {
                     now);
   }
   qp.sq_published = qp.sq_next;
+  if (waiting != 0) return Flushed::kPart;
+  return room == kFlushBatch ? Flushed::kNothing : Flushed::kAll;
 }
 
-// Returns whether any was flushed.
-bool flush_receives(Shard& shard, Qp& qp, Time now) {
-  if (!qp.recv_ring.is_present()) return false;
-  std::uint32_t waiting = shard.queues.available(qp.recv_ring, qp.rq_retired);
-  const bool has_any = waiting != 0;
-  for (; waiting != 0; --waiting) {
+Flushed flush_receives(Shard& shard, Qp& qp, Time now) {
+  if (!qp.recv_ring.is_present()) return Flushed::kNothing;
+  const std::uint32_t waiting = shard.queues.available(qp.recv_ring, qp.rq_retired);
+  for (std::uint32_t i = std::min(waiting, kFlushBatch); i != 0; --i) {
     fail_receive(shard, qp, WcStatus::kWrFlushErr, now);
   }
-  return has_any;
+  if (waiting == 0) return Flushed::kNothing;
+  return waiting <= kFlushBatch ? Flushed::kAll : Flushed::kPart;
 }
 
 }  // namespace
@@ -160,11 +170,16 @@ void enter_error(Shard& shard, Qp& qp, Time now, const AsyncEventType* cause) {
 }
 
 void flush_queues(Shard& shard, Qp& qp, Time now) {
-  flush_send(shard, qp, now);
-  const bool has_flushed = flush_receives(shard, qp, now);
+  const Flushed sends = flush_send(shard, qp, now);
+  const Flushed receives = flush_receives(shard, qp, now);
+  if (sends == Flushed::kPart || receives == Flushed::kPart) {
+    set_timer(shard, qp, TimerKind::kFlush, now + kFlushPause);
+    return;
+  }
   if (!qp.recv_ring.is_present()) return;
-  qp.flush_interval =
-      has_flushed ? kFirstFlushInterval : std::min(qp.flush_interval * 2, kLastFlushInterval);
+  qp.flush_interval = receives == Flushed::kAll
+                          ? kFirstFlushInterval
+                          : std::min(qp.flush_interval * 2, kLastFlushInterval);
   set_timer(shard, qp, TimerKind::kFlush, now + qp.flush_interval);
 }
 

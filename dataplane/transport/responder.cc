@@ -458,9 +458,6 @@ bool plan_read_response(Shard& shard, Qp& qp, const ResponderResource& resource,
 }  // namespace
 
 DropReason on_request(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
-  if (qp.state != QpState::kRtr && qp.state != QpState::kRts && qp.state != QpState::kSqd) {
-    return DropReason::qp_not_ready;
-  }
   if (qp.state == QpState::kRtr && !qp.is_communication_established) {
     qp.is_communication_established = true;
     raise_event(shard, qp, AsyncEventType::kCommEstablished);

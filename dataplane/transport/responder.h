@@ -8,7 +8,8 @@
 
 namespace rocemu::transport {
 
-/// A request packet for this QP; header checks are done. Returns why it was dropped, or none.
+/// A request packet for this QP; header checks are done, the state among them. Returns why it was
+/// dropped, or none.
 DropReason on_request(Shard& shard, Qp& qp, const wire::Packet& packet, Time now);
 
 /// Commit of a SEND's or WRITE's payload.

@@ -404,6 +404,39 @@ TEST_F(Recovery, ChangedRingFailsTheRetransmissionAndIsCounted) {
   EXPECT_EQ(pair.a_frames, 1u);
 }
 
+TEST_F(Recovery, LongQueuesAreFlushedInPartsAndInOrder) {
+  HostOptions options;
+  options.cq_entries = 2047;
+  Pair other(options);
+  QpHandle xa = other.a.make_qp(1023);
+  QpHandle xb = other.b.make_qp(7);
+  other.connect(xa, xb);
+  other.a_to_b = [](std::size_t) { return Fate::kDrop; };
+  for (std::uint64_t i = 0; i < 700; ++i) {
+    SendOptions send;
+    send.wr_id = i;
+    other.a.post_send(other.now, xa, WrOpcode::kRdmaWrite, std::array{other.a.sge(0, 8)}, send);
+  }
+  for (std::uint64_t i = 0; i < 900; ++i) {
+    other.a.post_recv(xa, std::array{other.a.sge(0, 8)}, 1000 + i);
+  }
+  for (int i = 0; i < 6; ++i) other.turn();  // some begun, some not
+  transport::QpAttr attr;
+  attr.state = QpState::kErr;
+  ASSERT_TRUE(other.a.engine->modify_qp(other.now, xa.number, attr, transport::kQpState).ok());
+  auto done = other.a.poll_all();
+  EXPECT_LT(done.size(), 700u);
+  ASSERT_TRUE(other.run(other.now + milliseconds(1)));
+  for (const Wc& wc : other.a.poll_all()) done.push_back(wc);
+  ASSERT_EQ(done.size(), 1600u);
+  std::uint64_t next_send = 0;
+  std::uint64_t next_receive = 1000;
+  for (const Wc& wc : done) {
+    EXPECT_EQ(wc.status, WcStatus::kWrFlushErr);
+    EXPECT_EQ(wc.wr_id, wc.opcode == WcOpcode::kRecv ? next_receive++ : next_send++);
+  }
+}
+
 TEST_F(Recovery, RequestsAndResponsesOfOneQpTakeTurns) {
   connect({.mtu = 256});
   // A READ by the peer and a WRITE of ours, both long.
