@@ -1,12 +1,14 @@
 // The port: mbufs out and in. Setting a device up is ethdev_setup.cc.
 #include "dataplane/dpdk/ethdev_port_impl.h"
 
+#include <rte_alarm.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 
 #include <algorithm>
 #include <cstring>
+#include <semaphore>
 #include <utility>
 
 #include "rocemu/base/check.h"
@@ -16,9 +18,40 @@ namespace {
 
 void release_mbuf(void* handle) { ::rte_pktmbuf_free(static_cast<rte_mbuf*>(handle)); }
 
+// Keeps EAL's interrupt thread still while it lives. The memif driver of 22.11 ends a connection
+// there when the peer goes, without a lock against the same in rte_eth_dev_close(): two ends that
+// close at once would free twice.
+class InterruptThreadHold {
+ public:
+  InterruptThreadHold() : is_held_(::rte_eal_alarm_set(1, &hold, this) == 0) {
+    if (is_held_) entered_.acquire();
+  }
+  ~InterruptThreadHold() {
+    if (!is_held_) return;
+    leave_.release();
+    left_.acquire();
+  }
+  InterruptThreadHold(const InterruptThreadHold&) = delete;
+  InterruptThreadHold& operator=(const InterruptThreadHold&) = delete;
+
+ private:
+  static void hold(void* self) {
+    auto* me = static_cast<InterruptThreadHold*>(self);
+    me->entered_.release();
+    me->leave_.acquire();
+    me->left_.release();
+  }
+
+  std::binary_semaphore entered_{0};
+  std::binary_semaphore leave_{0};
+  std::binary_semaphore left_{0};
+  bool is_held_;
+};
+
 }  // namespace
 
 EthdevPort::~EthdevPort() {
+  const InterruptThreadHold hold;
   drop(waiting_);
   drop(loopback_);
   (void)::rte_eth_dev_stop(port_);

@@ -62,7 +62,7 @@ class EthdevPort final : public Port {
   void release_received(std::span<engine::RxFrame> burst) override;
   bool flush() override;
   bool has_input() const override { return !loopback_.is_empty(); }
-  bool needs_polling() const override { return interrupt_fd_ < 0; }
+  bool needs_polling() const override { return interrupt_fd_ < 0 || is_interrupt_a_hint_; }
   int interrupt_fd() const override { return interrupt_fd_; }
   void arm_interrupt() override;
   void disarm_interrupt() override;
@@ -83,6 +83,7 @@ class EthdevPort final : public Port {
   wire::MacAddress mac_{};
   std::uint32_t mtu_bytes_ = 0;
   int interrupt_fd_ = -1;
+  bool is_interrupt_a_hint_ = false;  ///< Frames may be seen only some time after it.
   bool is_admin_up_ = true;
   std::size_t lent_ = 0;  ///< Buffers between allocate() and transmit() or discard().
   PortDiscards discards_;

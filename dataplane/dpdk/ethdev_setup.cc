@@ -23,6 +23,7 @@ namespace {
 constexpr std::uint16_t kDescriptors = 1024;
 constexpr std::uint32_t kMbufs = 8191;
 constexpr std::uint32_t kMbufCache = 256;
+constexpr auto kAnySocket = static_cast<unsigned>(SOCKET_ID_ANY);
 constexpr std::uint32_t kMaxMtuBytes = 4200;  // 4096 of payload and all headers
 constexpr std::uint32_t kFrameOverheadBytes = 14 + 4;
 
@@ -56,12 +57,17 @@ std::uint32_t configurable_mtu(const EthdevConfig& config, const rte_eth_dev_inf
   return std::max<std::uint32_t>(mtu, info.min_mtu);
 }
 
-std::uint32_t interface_mtu(unsigned index, std::uint32_t otherwise) {
+// Asks the system for an interface's MTU, having it set to `wanted` first when that is not 0.
+std::uint32_t interface_mtu(unsigned index, std::uint32_t wanted, std::uint32_t otherwise) {
   ifreq request{};
   const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return otherwise;
-  const bool is_known = ::if_indextoname(index, request.ifr_name) != nullptr &&
-                        ::ioctl(fd, SIOCGIFMTU, &request) == 0 && request.ifr_mtu > 0;
+  bool is_known = ::if_indextoname(index, request.ifr_name) != nullptr;
+  if (is_known && wanted != 0) {
+    request.ifr_mtu = static_cast<int>(wanted);
+    (void)::ioctl(fd, SIOCSIFMTU, &request);
+  }
+  is_known = is_known && ::ioctl(fd, SIOCGIFMTU, &request) == 0 && request.ifr_mtu > 0;
   ::close(fd);
   return is_known ? static_cast<std::uint32_t>(request.ifr_mtu) : otherwise;
 }
@@ -75,10 +81,14 @@ std::uint32_t link_mtu(std::uint16_t port, const EthdevConfig& config,
   std::uint16_t current = 1500;
   (void)::rte_eth_dev_get_mtu(port, &current);
   if (is_guest_of_interface(info)) {
-    return std::min(wanted, interface_mtu(info.if_index, current));
+    return std::min(wanted, interface_mtu(info.if_index, 0, current));
   }
   const std::uint32_t settable = std::min(wanted, configurable_mtu(config, info));
-  if (::rte_eth_dev_set_mtu(port, static_cast<std::uint16_t>(settable)) == 0) return settable;
+  const bool is_set = ::rte_eth_dev_set_mtu(port, static_cast<std::uint16_t>(settable)) == 0;
+  if (is_set && settable == wanted) return wanted;
+  // The interface of a tap carries more than its driver lets itself be asked for.
+  if (info.if_index != 0) return std::min(wanted, interface_mtu(info.if_index, wanted, current));
+  if (is_set) return settable;
   // A device that cannot change it carries what its link carries: the operator knows, or the
   // driver.
   return config.mtu_bytes != 0 ? wanted : std::min<std::uint32_t>(current, kMaxMtuBytes);
@@ -110,16 +120,19 @@ wire::MacAddress choose_mac(std::uint16_t port, const EthdevConfig& config,
   return mac;
 }
 
+bool is_tap(const rte_eth_dev_info& info) {
+  return std::string_view(info.driver_name) == "net_tap";
+}
+
 // A descriptor that tells of received frames; -1 where the driver has none.
 int find_interrupt(std::uint16_t port, const rte_eth_dev_info& info) {
-  // A tap's descriptor needs no switching on; others that cannot be switched tell nothing.
-  const bool is_tap = std::string_view(info.driver_name) == "net_tap";
-  if (!is_tap && ::rte_eth_dev_rx_intr_enable(port, 0) != 0) return -1;
+  // A tap's needs no switching on; others that cannot be switched tell nothing.
+  if (!is_tap(info) && ::rte_eth_dev_rx_intr_enable(port, 0) != 0) return -1;
   const auto level = static_cast<std::uint32_t>(::rte_log_get_global_level());
   ::rte_log_set_global_level(RTE_LOG_CRIT);  // to have none is no error
   const int fd = ::rte_eth_dev_rx_intr_ctl_q_get_fd(port, 0);
   ::rte_log_set_global_level(level);
-  if (!is_tap) (void)::rte_eth_dev_rx_intr_disable(port, 0);
+  if (!is_tap(info)) (void)::rte_eth_dev_rx_intr_disable(port, 0);
   return fd;
 }
 
@@ -136,12 +149,11 @@ Result<void> EthdevPort::set_up(const EthdevConfig& config) {
   std::uint16_t rx = kDescriptors;
   std::uint16_t tx = kDescriptors;
   (void)::rte_eth_dev_adjust_nb_rx_tx_desc(port_, &rx, &tx);
-  if (const int error = ::rte_eth_rx_queue_setup(port_, 0, rx, SOCKET_ID_ANY, nullptr, pool_);
+  if (const int error = ::rte_eth_rx_queue_setup(port_, 0, rx, kAnySocket, nullptr, pool_);
       error != 0) {
     return failed(config.name, "no receive queue", error);
   }
-  if (const int error = ::rte_eth_tx_queue_setup(port_, 0, tx, SOCKET_ID_ANY, nullptr);
-      error != 0) {
+  if (const int error = ::rte_eth_tx_queue_setup(port_, 0, tx, kAnySocket, nullptr); error != 0) {
     return failed(config.name, "no transmit queue", error);
   }
   mac_ = choose_mac(port_, config, info);
@@ -151,6 +163,9 @@ Result<void> EthdevPort::set_up(const EthdevConfig& config) {
   (void)::rte_eth_allmulticast_enable(port_);
   mtu_bytes_ = link_mtu(port_, config, info);
   interrupt_fd_ = find_interrupt(port_, info);
+  // The tap driver looks for frames only after a signal that some other thread takes, perhaps after
+  // its descriptor told of them.
+  is_interrupt_a_hint_ = is_tap(info);
   return {};
 }
 

@@ -35,7 +35,8 @@ class Port : public engine::FrameSink {
   /// True when frames may arrive while the worker sleeps and nothing wakes it: it then looks
   /// again after a back-off.
   virtual bool needs_polling() const = 0;
-  /// Readable when frames arrive after arm_interrupt(); -1: the port has no such descriptor.
+  /// Readable when frames arrive after arm_interrupt(); -1: the port has no such descriptor. With
+  /// needs_polling() true, too, it only tells when polling is worth it.
   virtual int interrupt_fd() const { return -1; }
   /// Before the worker sleeps: it receives once more after this, so that nothing is missed.
   virtual void arm_interrupt() {}

@@ -20,6 +20,8 @@
 namespace rocemu::dpdk {
 
 inline constexpr std::size_t kMaxBurst = 256;
+/// How soon a port without interrupt is looked at again after it had something.
+inline constexpr Duration kFirstPollInterval = microseconds(10);
 inline constexpr std::uint32_t kMaxContexts = 8192;  ///< Two guarded ranges each (sigbus_guard.h).
 
 class CapturePort;

@@ -113,7 +113,11 @@ void Worker::Impl::look_at_inactive_contexts() {
 // Null stands for the job's descriptor and the ports' interrupts: the turn looks there anyway.
 void Worker::Impl::take_wakeups(std::span<const epoll_event> events) {
   for (const epoll_event& event : events) {
-    if (event.data.ptr != nullptr) activate(*static_cast<Context*>(event.data.ptr));
+    if (event.data.ptr != nullptr) {
+      activate(*static_cast<Context*>(event.data.ptr));
+    } else {
+      poll_interval = kFirstPollInterval;
+    }
   }
 }
 

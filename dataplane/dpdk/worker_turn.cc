@@ -15,7 +15,6 @@
 namespace rocemu::dpdk {
 namespace {
 
-constexpr Duration kFirstPollInterval = microseconds(10);
 constexpr Duration kLinkInterval = milliseconds(10);
 /// How long a context that rings nothing is looked at each turn.
 constexpr Duration kActiveFor = milliseconds(1);
