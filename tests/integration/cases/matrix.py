@@ -8,17 +8,24 @@ SIZES = (1, 63, 4096, 65537, 8388608)
 MTUS = (256, 1024, 4096)
 VERBS = ("write", "read", "send")
 MOST_BYTES = 32 << 20
+WINDOW = 64
 
 
 def iterations(size, qps, both):
-    """Few enough to be quick and to move at most MOST_BYTES, enough to wrap what wraps."""
-    return max(5, min(500, MOST_BYTES // (size * qps * (2 if both else 1))))
+    """Few enough to be quick and to move at most MOST_BYTES, enough to wrap what wraps.
+
+    Whole windows: perftest signals one request a window and counts a whole one for it, also for what remains at the end.
+    With a remainder and many QPs it takes the run for complete while a QP lags behind, polls no more, and turns for ever
+    with completions in its queue.
+    """
+    count = max(5, min(8 * WINDOW, MOST_BYTES // (size * qps * (2 if both else 1))))
+    return count if count < WINDOW else count // WINDOW * WINDOW
 
 
 def run_bandwidth(ends, verb, size, mtu, qps, both):
     count = iterations(size, qps, both)
     # perftest posts a whole window at once: the window follows the iterations.
-    depth = str(max(1, min(64, count)))
+    depth = str(min(WINDOW, count))
     words = [f"ib_{verb}_bw", "-s", str(size), "-m", str(mtu), "-q", str(qps), "-n", str(count),
              "-t", depth]
     if verb == "send":
