@@ -1,7 +1,7 @@
 """The perftest matrix: sizes x path MTU x queue pairs x directions for WRITE, READ and SEND, and the latency programs."""
 
 from harness.daemon import Daemon
-from harness.pairs import embedded, run_program
+from harness.pairs import embedded, run_program, whole_windows
 from harness.report import case
 
 SIZES = (1, 63, 4096, 65537, 8388608)
@@ -12,14 +12,9 @@ WINDOW = 64
 
 
 def iterations(size, qps, both):
-    """Few enough to be quick and to move at most MOST_BYTES, enough to wrap what wraps.
-
-    Whole windows: perftest signals one request a window and counts a whole one for it, also for what remains at the end.
-    With a remainder and many QPs it takes the run for complete while a QP lags behind, polls no more, and turns for ever
-    with completions in its queue.
-    """
-    count = max(5, min(8 * WINDOW, MOST_BYTES // (size * qps * (2 if both else 1))))
-    return count if count < WINDOW else count // WINDOW * WINDOW
+    """Few enough to be quick and to move at most MOST_BYTES, enough to wrap what wraps."""
+    most = MOST_BYTES // (size * qps * (2 if both else 1))
+    return whole_windows(max(5, min(8 * WINDOW, most)), WINDOW)
 
 
 def run_bandwidth(ends, verb, size, mtu, qps, both):

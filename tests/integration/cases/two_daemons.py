@@ -8,11 +8,13 @@ import tempfile
 import time
 
 from harness.daemon import Daemon
-from harness.pairs import Ends, run_program
+from harness.pairs import Ends, run_program, whole_windows
 from harness.report import case, require_root
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ORACLE = os.path.join(HERE, "..", "..", "interop", "oracle", "roce_oracle.py")
+
+WINDOW = 32
 
 # A tenth of the matrix that touches every size, MTU and verb.
 TENTH = (
@@ -26,11 +28,12 @@ TENTH = (
 
 def run_tenth(ends, rows, most_mtu=4096, most_bytes=4 << 20):
     for program, size, mtu, qps, both in rows:
-        count = max(5, min(100, most_bytes // (size * qps)))
+        count = whole_windows(max(5, min(3 * WINDOW, most_bytes // (size * qps))), WINDOW)
+        depth = str(min(count, WINDOW))
         words = [program, "-s", str(size), "-m", str(min(mtu, most_mtu)), "-q", str(qps), "-n",
-                 str(count), "-t", str(min(count, 32))]
+                 str(count), "-t", depth]
         if program == "ib_send_bw":
-            words += ["-r", str(min(count, 32))]
+            words += ["-r", depth]
         if both:
             words.append("-b")
         run_program(ends, words, size * count * qps * (2 if both else 1), timeout=120)
