@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <sstream>
 
 #include "control/addresses.h"
@@ -226,9 +228,27 @@ po::options_description make_options() {
   return options;
 }
 
+// Two ends of one wire with one address would take each other's frames for their own.
+std::optional<std::string> shared_address(const std::vector<DeviceConfig>& devices) {
+  for (auto a = devices.begin(); a != devices.end(); ++a) {
+    for (auto b = a + 1; b != devices.end(); ++b) {
+      if (a->link.kind != LinkConfig::Kind::kWire || a->link.text != b->link.text) continue;
+      for (const wire::Gid& address : a->addresses) {
+        if (std::ranges::find(b->addresses, address) == b->addresses.end()) continue;
+        return "devices '" + a->name + "' and '" + b->name + "' on " + a->link.text +
+               " both have the address " + address_text(address);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 Result<void> read_file(Config& config) {
   std::ifstream in(config.file);
-  if (!in) return Error{ENOENT, config.file + ": cannot be read"};
+  std::error_code ignored;
+  if (!in || std::filesystem::is_directory(config.file, ignored)) {
+    return Error{ENOENT, config.file + ": cannot be read"};
+  }
   std::stringstream text;
   text << in.rdbuf();
   return parse_config_text(text.str(), config.file, config);
@@ -323,6 +343,9 @@ Result<void> parse_config_text(const std::string& text, const std::string& file,
     if (!done) return fail(done.error().text);
   }
   if (config.devices.empty()) return fail("no device: add a section such as [roce0]");
+  if (const auto twice = shared_address(config.devices)) {
+    return Error{EINVAL, file + ": " + *twice};
+  }
   return {};
 }
 

@@ -110,7 +110,7 @@ std::unique_ptr<dpdk::Port> Daemon::make_port(const DeviceConfig& device, std::s
   }
   auto port = dpdk::make_ethdev_port(
       {.name = device.link.name, .mac = device.mac, .mtu_bytes = device.mtu_bytes});
-  if (!port) throw failure("device " + device.name + ": " + port.error().text);
+  if (!port) throw failure("device " + device.name + ": " + port.error().text + dpdk_complaints_);
   return std::move(*port);
 }
 
@@ -127,7 +127,10 @@ void Daemon::start_dpdk() {
   if (names.empty()) return;
   const auto started = dpdk::start_eal(arguments);
   if (!started) throw failure(names + ": " + started.error().text);
-  for (const std::string& note : started->notes) spdlog::warn("{}", note);
+  for (const std::string& note : started->notes) {
+    spdlog::warn("{}", note);
+    if (note.starts_with("DPDK: ")) dpdk_complaints_ += "; " + note;
+  }
 }
 
 void Daemon::make_devices() {

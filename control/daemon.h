@@ -59,6 +59,7 @@ class Daemon {
   Device* find_device(const std::string& name);
 
   Config config_;
+  std::string dpdk_complaints_;  ///< What DPDK said at its start, each behind "; ".
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   UniqueFd lock_;
   EventLoop loop_;

@@ -65,6 +65,10 @@ TEST(Config, ErrorsNameFileLineKeyAndWhatIsAllowed) {
   EXPECT_THAT(error_of("[a b]\n"), HasSubstr("r.conf:1"));
   EXPECT_THAT(error_of("hello\n"), HasSubstr("KEY = VALUE"));
   EXPECT_THAT(error_of(""), HasSubstr("no device"));
+  EXPECT_THAT(error_of("[a]\nip = 10.0.0.1\n[b]\nip = 10.0.0.2, 10.0.0.1\n"),
+              AllOf(HasSubstr("'a' and 'b'"), HasSubstr("wire:wire0"), HasSubstr("10.0.0.1")));
+  // Other wires are other links: nobody meets.
+  EXPECT_EQ(error_of("[a]\nip = 10.0.0.1\n[b]\nlink = wire:other\nip = 10.0.0.1\n"), "");
 }
 
 TEST(Config, EveryGlobalKeyRefusesNonsense) {
