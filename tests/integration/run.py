@@ -27,7 +27,7 @@ def main():
                         help="length of the data-integrity case; default 20, in the full tier 90")
     parser.add_argument("--only", default="", help="run cases whose name contains this")
     given = parser.parse_args()
-    allow_list = report.read_allow_list(os.path.join(HERE, "skips.txt"))
+    allow_list = report.read_allow_list(os.path.join(HERE, "..", "skips.txt"))
     tool = Tool(given.build)
     tool.asan = Tool(given.asan_build or given.build)
     tool.integrity_seconds = given.integrity_seconds or (20 if given.tier == "quick" else 90)
