@@ -24,6 +24,7 @@ Packet parse_golden(const Frame& frame) {
   EXPECT_EQ(test::encode(packet, packet.payload, PathForm::kTemplate), frame);
   return packet;
 }
+Packet parse_golden(Frame&& frame) = delete;  // the payload points into the frame
 
 constexpr MacAddress kMac1 = {0x02, 0, 0x52, 0x6f, 0, 1};
 constexpr MacAddress kMac2 = {0x02, 0, 0x52, 0x6f, 0, 2};
@@ -56,10 +57,11 @@ TEST(GoldenFrame, AcknowledgeOverIpv4) {  // 9.7.5.1
 }
 
 TEST(GoldenFrame, CongestionNotification) {  // A17.9.3
-  const Packet p =
-      parse_golden(test::from_hex("0200526f00020200526f0001080045c0003c00070000ff11a61f0a6400010a64"
-                                  "0002c00012b7002800008140ffff400000110000000000000000000000000000"
-                                  "000000000000c85894e2"));
+  const Frame frame = test::from_hex(
+      "0200526f00020200526f0001080045c0003c00070000ff11a61f0a6400010a64"
+      "0002c00012b7002800008140ffff400000110000000000000000000000000000"
+      "000000000000c85894e2");
+  const Packet p = parse_golden(frame);
   EXPECT_EQ(p.bth.opcode, Opcode::kCnp);
   EXPECT_TRUE(p.bth.becn);
   EXPECT_FALSE(p.bth.fecn);
@@ -69,11 +71,12 @@ TEST(GoldenFrame, CongestionNotification) {  // A17.9.3
 }
 
 TEST(GoldenFrame, FlushOverIpv6) {  // A19: FETH, then RETH
-  const Packet p =
-      parse_golden(test::from_hex("0200526f00020200526f000186dd668abcde002c1111fd000100000000000000"
-                                  "000000000001fd000100000000000000000000000002ffff12b7002c00001c40"
-                                  "ffff00abcdef8012345600000013112233445566778899aabbccddeeff003913"
-                                  "b180"));
+  const Frame frame = test::from_hex(
+      "0200526f00020200526f000186dd668abcde002c1111fd000100000000000000"
+      "000000000001fd000100000000000000000000000002ffff12b7002c00001c40"
+      "ffff00abcdef8012345600000013112233445566778899aabbccddeeff003913"
+      "b180");
+  const Packet p = parse_golden(frame);
   EXPECT_EQ(p.path.kind, RoceKind::kV2Ipv6);
   EXPECT_EQ(p.path.destination, kIpv6Host2);
   EXPECT_EQ(p.path.traffic_class, 0x68);
@@ -91,10 +94,11 @@ TEST(GoldenFrame, FlushOverIpv6) {  // A19: FETH, then RETH
 }
 
 TEST(GoldenFrame, AtomicWriteCarriesItsEightBytesAsPayload) {  // A19
-  const Packet p =
-      parse_golden(test::from_hex("0200526f00020200526f00010800451a004412344000401113910a6400010a64"
-                                  "0002c12312b7003000001d40ffff000000118000000000007f00000010000000"
-                                  "12340000000801020304050607087b5ab595"));
+  const Frame frame = test::from_hex(
+      "0200526f00020200526f00010800451a004412344000401113910a6400010a64"
+      "0002c12312b7003000001d40ffff000000118000000000007f00000010000000"
+      "12340000000801020304050607087b5ab595");
+  const Packet p = parse_golden(frame);
   EXPECT_EQ(p.bth.opcode, Opcode::kRcAtomicWrite);
   EXPECT_EQ(p.reth.va, 0x7f00'0000'1000u);
   EXPECT_EQ(p.reth.rkey, 0x1234u);
@@ -103,10 +107,11 @@ TEST(GoldenFrame, AtomicWriteCarriesItsEightBytesAsPayload) {  // A19
 }
 
 TEST(GoldenFrame, SendOverRoceV1WithPad) {  // A16: GRH behind EtherType 0x8915
-  const Packet p =
-      parse_golden(test::from_hex("0200526f00020200526f000189156030000500141bfffe800000000000000000"
-                                  "52fffe6f0001fe80000000000000000052fffe6f000204f0ffff0000001100ff"
-                                  "ffff410000000d3caebe"));
+  const Frame frame = test::from_hex(
+      "0200526f00020200526f000189156030000500141bfffe800000000000000000"
+      "52fffe6f0001fe80000000000000000052fffe6f000204f0ffff0000001100ff"
+      "ffff410000000d3caebe");
+  const Packet p = parse_golden(frame);
   EXPECT_EQ(p.path.kind, RoceKind::kV1);
   EXPECT_EQ(p.path.traffic_class, 3);
   EXPECT_EQ(p.path.flow_label, 5u);
@@ -117,10 +122,11 @@ TEST(GoldenFrame, SendOverRoceV1WithPad) {  // A16: GRH behind EtherType 0x8915
 }
 
 TEST(GoldenFrame, SelectiveAcknowledge) {
-  const Packet p =
-      parse_golden(test::from_hex("0200526f00020200526f00010800451a004012344000401113950a6400010a64"
-                                  "0002c12312b7002c0000c040ffff00000011000000091f000005800000000000"
-                                  "0000000000000000000115238d6c"));
+  const Frame frame = test::from_hex(
+      "0200526f00020200526f00010800451a004012344000401113950a6400010a64"
+      "0002c12312b7002c0000c040ffff00000011000000091f000005800000000000"
+      "0000000000000000000115238d6c");
+  const Packet p = parse_golden(frame);
   EXPECT_EQ(p.bth.opcode, Opcode::kRcSack);
   EXPECT_EQ(p.aeth.msn, 5u);
   EXPECT_EQ(p.sack.bitmap.front(), 0x80);
@@ -128,11 +134,12 @@ TEST(GoldenFrame, SelectiveAcknowledge) {
 }
 
 TEST(GoldenFrame, DatagramWithImmediateOnAVlanOverIpv6) {  // 9.3.2, 9.3.6
-  const Packet p =
-      parse_golden(test::from_hex("0200526f00020200526f00018100606486dd668abcde00281111fd0001000000"
-                                  "00000000000000000001fd000100000000000000000000000002ffff12b70028"
-                                  "00006510ffff00000001000000008001000000000001deadbeef78797a0000e8"
-                                  "6300"));
+  const Frame frame = test::from_hex(
+      "0200526f00020200526f00018100606486dd668abcde00281111fd0001000000"
+      "00000000000000000001fd000100000000000000000000000002ffff12b70028"
+      "00006510ffff00000001000000008001000000000001deadbeef78797a0000e8"
+      "6300");
+  const Packet p = parse_golden(frame);
   EXPECT_TRUE(p.path.has_vlan);
   EXPECT_EQ(p.path.vlan_tci, 0x6064);
   EXPECT_FALSE(p.bth.mig_req);
@@ -143,10 +150,11 @@ TEST(GoldenFrame, DatagramWithImmediateOnAVlanOverIpv6) {  // 9.3.2, 9.3.6
 }
 
 TEST(GoldenFrame, CompareAndSwapOnAVlan) {  // 9.3.4: VA, key, swap, compare
-  const Packet p =
-      parse_golden(test::from_hex("0200526f00020200526f000181000fff0800451a0048123440004011138d0a64"
-                                  "00010a640002c12312b7003400001340ffff000000118000000000007f000000"
-                                  "1000000012340102030405060708a1a2a3a4a5a6a7a8b8c17b37"));
+  const Frame frame = test::from_hex(
+      "0200526f00020200526f000181000fff0800451a0048123440004011138d0a64"
+      "00010a640002c12312b7003400001340ffff000000118000000000007f000000"
+      "1000000012340102030405060708a1a2a3a4a5a6a7a8b8c17b37");
+  const Packet p = parse_golden(frame);
   EXPECT_EQ(p.bth.opcode, Opcode::kRcCompareSwap);
   EXPECT_EQ(p.atomic.va, 0x7f00'0000'1000u);
   EXPECT_EQ(p.atomic.rkey, 0x1234u);
