@@ -87,6 +87,14 @@ TEST(Config, WithoutAFileThereAreTwoDevicesOnAWire) {
   EXPECT_EQ(parsed.config->runtime_dir, "/tmp/x");
 }
 
+TEST(Config, AFolderOrNothingIsNoConfigurationFile) {
+  for (const char* path : {"/", "/nothing/is/here"}) {
+    const ParsedCommandLine parsed = parse({"--config", path});
+    EXPECT_FALSE(parsed.config);
+    EXPECT_THAT(parsed.text, AllOf(HasSubstr(path), HasSubstr("cannot be read")));
+  }
+}
+
 TEST(Config, TheCommandLineOverridesTheFile) {
   const TemporaryDir directory;
   const std::string path = directory.path() + "/r.conf";
