@@ -8,6 +8,7 @@
 
 #include "dataplane/engine/engine_impl.h"
 #include "dataplane/transport/completion.h"
+#include "dataplane/transport/receive_queue.h"
 #include "dataplane/transport/recovery.h"
 #include "dataplane/transport/requester.h"
 #include "dataplane/transport/state_table.h"
@@ -227,9 +228,7 @@ void Engine::Impl::enter_state(Time now, Qp& qp, QpState to) {
       qp.sq_next += shard.queues.available(qp.send_ring, qp.sq_next);
       qp.sq_retired = qp.sq_published = qp.sq_next;
       shard.queues.retire(qp.send_ring, qp.sq_retired);
-      qp.rq_next = qp.rq_retired + shard.queues.available(qp.recv_ring, qp.rq_retired);
-      qp.rq_retired = qp.rq_next;
-      shard.queues.retire(qp.recv_ring, qp.rq_retired);
+      transport::drop_receives(shard, qp);
       qp.attr = QpAttr{};
       break;
     case QpState::kErr:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dataplane/transport/receive_queue.h"
 #include "dataplane/transport/resources.h"
 #include "rocemu/base/check.h"
 
@@ -101,8 +102,7 @@ Flushed flush_send(Shard& shard, Qp& qp, Time now) {
 }
 
 Flushed flush_receives(Shard& shard, Qp& qp, Time now) {
-  if (!qp.recv_ring.is_present()) return Flushed::kNothing;
-  const std::uint32_t waiting = shard.queues.available(qp.recv_ring, qp.rq_retired);
+  const std::uint32_t waiting = flushable_receives(shard, qp);
   for (std::uint32_t i = std::min(waiting, kFlushBatch); i != 0; --i) {
     fail_receive(shard, qp, WcStatus::kWrFlushErr, now);
   }
@@ -138,17 +138,17 @@ void retire_head(Shard& shard, Qp& qp, WcStatus status, Time now) {
 }
 
 void retire_receive(Shard& shard, Qp& qp, const Completion& completion, Time now) {
-  if (qp.rq_next == qp.rq_retired) ++qp.rq_next;
-  shard.queues.retire(qp.recv_ring, ++qp.rq_retired);
+  release_receive(shard, qp);
   post_completion(shard, qp, qp.recv_cq, completion, now);
 }
 
 void fail_receive(Shard& shard, Qp& qp, WcStatus status, Time now) {
-  (void)read_recv(shard, qp, qp.rq_retired);  // its wr_id is there even when the rest is nonsense
-  retire_receive(
-      shard, qp,
-      {.wr_id = shard.recv_wr.wr_id, .status = status, .opcode = WcOpcode::kRecv, .qp = qp.number},
-      now);
+  retire_receive(shard, qp,
+                 {.wr_id = oldest_receive(shard, qp),
+                  .status = status,
+                  .opcode = WcOpcode::kRecv,
+                  .qp = qp.number},
+                 now);
 }
 
 void enter_error(Shard& shard, Qp& qp, Time now, const AsyncEventType* cause) {

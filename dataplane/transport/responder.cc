@@ -5,6 +5,7 @@
 #include "dataplane/memory/moves.h"
 #include "dataplane/transport/classify.h"
 #include "dataplane/transport/completion.h"
+#include "dataplane/transport/receive_queue.h"
 #include "dataplane/transport/resources.h"
 #include "rocemu/base/check.h"
 
@@ -73,10 +74,6 @@ void refuse_response(Shard& shard, Qp& qp, wire::NakCode code, Psn psn, Time now
   stop(shard, qp, code, psn, now, &cause);
 }
 
-bool has_receive(Shard& shard, const Qp& qp) {
-  return shard.queues.available(qp.recv_ring, qp.rq_next) != 0;
-}
-
 DropReason refuse_not_ready(Shard& shard, Qp& qp, Psn psn) {
   shard.counters.add(Counter::out_of_buffer);
   schedule_nak(shard, qp, wire::make_rnr_syndrome(qp.attr.min_rnr_timer), psn);
@@ -126,10 +123,10 @@ void plan_direct(Shard& shard, std::byte* direct, std::span<const std::byte> pay
                                      .local = const_cast<std::byte*>(payload.data())};
 }
 
-Completion receive_completion(const Shard& shard, const Qp& qp, const wire::Packet& packet,
+Completion receive_completion(const Qp& qp, const wire::Packet& packet, std::uint64_t wr_id,
                               std::uint32_t bytes, WcOpcode opcode) {
   Completion completion;
-  completion.wr_id = shard.recv_wr.wr_id;
+  completion.wr_id = wr_id;
   completion.qp = qp.number;
   completion.opcode = opcode;
   completion.byte_length = bytes;
@@ -144,26 +141,26 @@ Completion receive_completion(const Shard& shard, const Qp& qp, const wire::Pack
 DropReason on_send(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
   const Psn psn = packet.bth.psn;
   const wire::OpcodeInfo& info = packet.info();
-  // The receive in use stays published until its message ends, so this holds for every packet of
-  // it.
+  // Before the receive is read: a commit may end others, and this QP.
+  reserve_packet(shard, now);
+  if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
   if (!has_receive(shard, qp)) return refuse_not_ready(shard, qp, psn);
   if (info.starts_message()) qp.incoming_offset = 0;
-  const RecvWorkRequest* wr = read_recv(shard, qp, qp.rq_next);
-  if (wr == nullptr) {
+  const RecvWorkRequest& wr = use_receive(shard, qp);
+  if (wr.is_malformed) {
     return refuse_receive(shard, qp, WcStatus::kLocQpOpErr, wire::NakCode::kRemoteOperationalError,
                           psn, now);
   }
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
-  if (std::uint64_t{qp.incoming_offset} + bytes > wr->length) {
+  if (std::uint64_t{qp.incoming_offset} + bytes > wr.length) {
     return refuse_receive(shard, qp, WcStatus::kLocLenErr,
                           shard.config.is_rxe ? wire::NakCode::kRemoteOperationalError
                                               : wire::NakCode::kInvalidRequest,
                           psn, now);
   }
-  reserve_packet(shard, now);
   const std::uint32_t first_move = shard.move_count;
   const SgePlan plan =
-      plan_sges(shard, qp, std::span(wr->sges).first(wr->sge_count), {qp.incoming_offset, bytes},
+      plan_sges(shard, qp, std::span(wr.sges).first(wr.sge_count), {qp.incoming_offset, bytes},
                 memory::kAccessLocalWrite, memory::Direction::kToClient,
                 const_cast<std::byte*>(packet.payload.data()));
   if (plan.fault != memory::MrFault::kNone) {
@@ -175,9 +172,10 @@ DropReason on_send(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
   qp.incoming_offset += bytes;
   accept(shard, qp, packet, 1);
   if (info.ends_message()) {
-    ++qp.rq_next;
     action.completes = true;
-    action.completion = receive_completion(shard, qp, packet, qp.incoming_offset, WcOpcode::kRecv);
+    action.completion =
+        receive_completion(qp, packet, wr.wr_id, qp.incoming_offset, WcOpcode::kRecv);
+    end_receive(shard, qp);
   }
   return DropReason::none;
 }
@@ -215,9 +213,10 @@ DropReason on_write(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) 
   if (info.ends_message() ? end != qp.write_length : end >= qp.write_length) {
     return refuse(shard, qp, wire::NakCode::kInvalidRequest, psn, now);
   }
+  reserve_packet(shard, now);
+  if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
   const bool takes_receive = info.has(wire::kHasImmDt);
   if (takes_receive && !has_receive(shard, qp)) return refuse_not_ready(shard, qp, psn);
-  reserve_packet(shard, now);
   const std::uint32_t first_move = shard.move_count;
   if (bytes != 0) {
     const memory::MrView view = shard.regions.lookup(
@@ -236,9 +235,9 @@ DropReason on_write(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) 
   if (takes_receive) {
     action.completes = true;
     // Only its wr_id is used: an immediate scatters nothing.
-    (void)read_recv(shard, qp, qp.rq_next++);
-    action.completion =
-        receive_completion(shard, qp, packet, qp.write_length, WcOpcode::kRecvRdmaWithImm);
+    action.completion = receive_completion(qp, packet, use_receive(shard, qp).wr_id,
+                                           qp.write_length, WcOpcode::kRecvRdmaWithImm);
+    end_receive(shard, qp);
   }
   return DropReason::none;
 }

@@ -102,19 +102,6 @@ const SendWorkRequest* read_begun(Shard& shard, const Qp& qp, const SendRecord& 
   return nullptr;
 }
 
-const RecvWorkRequest* read_recv(Shard& shard, const Qp& qp, std::uint32_t index) {
-  const std::uint32_t qp_index = shard.index_of(qp);
-  if (shard.recv_wr_qp == qp_index && shard.recv_wr_index == index) return &shard.recv_wr;
-  shard.recv_wr_qp = kNoIndex;
-  if (shard.queues.read_recv(qp.recv_ring, index, qp.limits, shard.recv_wr) != ReadResult::kOk) {
-    shard.counters.add(Counter::client_ring_errors);
-    return nullptr;
-  }
-  shard.recv_wr_qp = qp_index;
-  shard.recv_wr_index = index;
-  return &shard.recv_wr;
-}
-
 void forget_work_requests(Shard& shard) {
   shard.send_wr_qp = kNoIndex;
   shard.recv_wr_qp = kNoIndex;

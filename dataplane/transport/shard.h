@@ -105,10 +105,9 @@ void commit_for(Shard& shard, Qp& qp, Time now);
 /// Makes room for one packet's moves and one action.
 void reserve_packet(Shard& shard, Time now);
 
-/// The QP's work request at `index`, read and checked, or null when the ring holds nonsense
+/// The QP's send work request at `index`, read and checked, or null when the ring holds nonsense
 /// (counted). Cached within a call.
 const SendWorkRequest* read_send(Shard& shard, const Qp& qp, std::uint32_t index);
-const RecvWorkRequest* read_recv(Shard& shard, const Qp& qp, std::uint32_t index);
 /// The work request of a begun record, or null when the ring says otherwise now (counted).
 const SendWorkRequest* read_begun(Shard& shard, const Qp& qp, const SendRecord& record);
 /// Forgets the cached copies: rings may have changed.

@@ -66,8 +66,9 @@ struct SendWorkRequest {
 };
 
 struct RecvWorkRequest {
-  std::uint64_t wr_id = 0;
-  std::uint64_t length = 0;  ///< Total room.
+  std::uint64_t wr_id = 0;    ///< There even when the rest is nonsense.
+  bool is_malformed = false;  ///< The ring held nonsense.
+  std::uint64_t length = 0;   ///< Total room.
   std::uint32_t sge_count = 0;
   std::array<Sge, kMaxSge> sges;
 };
