@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <set>
 
 namespace rocemu::control {
 
@@ -20,6 +22,21 @@ Result<wire::Gid> parse_address(const std::string& text) {
   gid[10] = gid[11] = 0xff;
   std::memcpy(&gid[12], &v4, 4);
   return gid;
+}
+
+Result<std::uint8_t> parse_prefix_length(const std::string& text) {
+  const auto gid = parse_address(text);
+  if (!gid) return gid.error();
+  const bool is_v4 = wire::is_ipv4_mapped(gid.value());
+  const auto slash = text.find('/');
+  if (slash == std::string::npos) return static_cast<std::uint8_t>(is_v4 ? 24 : 64);
+  unsigned length = 0;
+  const char* begin = text.data() + slash + 1;
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), length);
+  if (error != std::errc{} || end != text.data() + text.size() || length > (is_v4 ? 32u : 128u)) {
+    return Error{EINVAL, "'" + text + "' has no sound prefix length"};
+  }
+  return static_cast<std::uint8_t>(length);
 }
 
 std::string address_text(const wire::Gid& gid) {
@@ -69,6 +86,13 @@ wire::Gid link_local(const wire::MacAddress& mac) {
       mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
 }
 
+wire::MacAddress multicast_mac(const wire::Gid& group) {
+  if (wire::is_ipv4_mapped(group)) {
+    return {0x01, 0x00, 0x5e, static_cast<std::uint8_t>(group[13] & 0x7f), group[14], group[15]};
+  }
+  return {0x33, 0x33, group[12], group[13], group[14], group[15]};
+}
+
 std::uint64_t node_guid(const wire::MacAddress& mac) {
   const wire::Gid gid = link_local(mac);
   std::uint64_t guid = 0;
@@ -80,16 +104,43 @@ const char* gid_type_text(GidType type) {
   return type == GidType::kRoceV1 ? "IB/RoCE v1" : "RoCE v2";
 }
 
-std::vector<GidEntry> make_gid_table(const wire::MacAddress& mac,
-                                     const std::vector<wire::Gid>& addresses) {
-  std::vector<GidEntry> table;
-  const auto add = [&table](const wire::Gid& gid) {
-    table.push_back({gid, GidType::kRoceV1});
-    table.push_back({gid, GidType::kRoceV2});
-  };
-  add(link_local(mac));
-  for (const wire::Gid& gid : addresses) add(gid);
-  return table;
+std::vector<DeviceAddress> with_link_local(const wire::MacAddress& mac, const DeviceAddress& base,
+                                           const std::vector<DeviceAddress>& addresses) {
+  std::vector<DeviceAddress> out = {base};
+  out.front().gid = link_local(mac);
+  out.insert(out.end(), addresses.begin(), addresses.end());
+  return out;
+}
+
+std::vector<std::size_t> update_gid_table(std::vector<GidEntry>& table, std::size_t limit,
+                                          const std::vector<DeviceAddress>& addresses) {
+  std::vector<GidEntry> wanted;
+  for (const DeviceAddress& address : addresses) {
+    for (const GidType type : {GidType::kRoceV1, GidType::kRoceV2}) {
+      GidEntry entry{address.gid, type, address.vlan_id, address.netdev};
+      if (std::ranges::find(wanted, entry) == wanted.end()) wanted.push_back(std::move(entry));
+    }
+  }
+  std::set<std::size_t> changed;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table[i].is_empty()) continue;
+    const auto kept = std::ranges::find(wanted, table[i]);
+    if (kept != wanted.end()) {
+      wanted.erase(kept);
+    } else {
+      table[i] = {};
+      changed.insert(i);
+    }
+  }
+  std::size_t free = 0;
+  for (GidEntry& entry : wanted) {
+    while (free < table.size() && !table[free].is_empty()) ++free;
+    if (free == limit) break;
+    if (free == table.size()) table.emplace_back();
+    table[free] = std::move(entry);
+    changed.insert(free);
+  }
+  return {changed.begin(), changed.end()};
 }
 
 std::uint16_t udp_source_port(std::uint32_t flow_label, QpNum local, QpNum remote) {

@@ -119,9 +119,21 @@ const std::vector<Key<Config>>& global_keys() {
 Result<void> set_addresses(DeviceConfig& d, const std::string& v) {
   for (const std::string& part : split(v, ',')) {
     const auto gid = parse_address(part);
-    if (!gid) return bad_value(part, "IPv4 or IPv6 addresses, separated by commas");
+    const auto prefix_length = parse_prefix_length(part);
+    if (!gid || !prefix_length) {
+      return bad_value(part, "IPv4 or IPv6 addresses, separated by commas");
+    }
     d.addresses.push_back(gid.value());
+    d.prefix_lengths[gid.value()] = prefix_length.value();
   }
+  return {};
+}
+
+Result<void> set_netdev(DeviceConfig& d, const std::string& v) {
+  const bool is_name = !v.empty() && v.size() < 16 && v != "." && v != ".." &&
+                       v.find_first_of("/:% \t") == std::string::npos;
+  if (!is_name) return bad_value(v, "an interface's name, at most 15 characters");
+  d.netdev = v;
   return {};
 }
 
@@ -148,7 +160,9 @@ const std::vector<Key<DeviceConfig>>& device_keys() {
          return {};
        }},
       {"ip", "IPv4 or IPv6 addresses, separated by commas", "none",
-       "Addresses of the device; they make its GID table", set_addresses},
+       "Addresses of the device; they make its GID table, or are given to its netdev, whose "
+       "addresses then make it (ADDRESS/PREFIX; /24 and /64 when not said)",
+       set_addresses},
       {"mac", "six hexadecimal bytes, 02:00:52:6f:00:01", "the port's, or from the device's number",
        "MAC address",
        [](DeviceConfig& d, const std::string& v) -> Result<void> {
@@ -169,6 +183,17 @@ const std::vector<Key<DeviceConfig>>& device_keys() {
          return {};
        }},
       {"neighbour", "IP MAC", "none", "A static neighbour; may be repeated", set_neighbour},
+      {"netdev", "interface name, at most 15 characters", "none",
+       "A TAP interface for all that is not RoCE; the GID table then follows its addresses. Needs "
+       "CAP_NET_ADMIN; without it the device has none and `ip` is what it has",
+       set_netdev},
+      {"netns", "NAME of `ip netns`, or a path", "the daemon's own",
+       "Network namespace of the netdev",
+       [](DeviceConfig& d, const std::string& v) -> Result<void> {
+         if (v.empty()) return bad_value(v, "NAME of `ip netns`, or a path");
+         d.netns = v;
+         return {};
+       }},
   };
   return keys;
 }
@@ -226,6 +251,18 @@ po::options_description make_options() {
     options.add_options()(key.name, po::value<std::string>(), text.c_str());
   }
   return options;
+}
+
+// Keys that contradict each other.
+std::optional<std::string> contradiction(const std::vector<DeviceConfig>& devices) {
+  for (const DeviceConfig& d : devices) {
+    const std::string name = "device '" + d.name + "': ";
+    if (d.netdev.empty() && !d.netns.empty()) return name + "netns is for a netdev; name one";
+    if (!d.netdev.empty() && d.vlan_tci) {
+      return name + "vlan is for a device without netdev; make a VLAN interface on the netdev";
+    }
+  }
+  return std::nullopt;
 }
 
 // Two ends of one wire with one address would take each other's frames for their own.
@@ -346,6 +383,7 @@ Result<void> parse_config_text(const std::string& text, const std::string& file,
   if (const auto twice = shared_address(config.devices)) {
     return Error{EINVAL, file + ": " + *twice};
   }
+  if (const auto what = contradiction(config.devices)) return Error{EINVAL, file + ": " + *what};
   return {};
 }
 
@@ -393,10 +431,16 @@ std::string effective_text(const Config& config) {
       << "\nmax-clients = " << config.max_clients << "\n";
   for (const DeviceConfig& d : config.devices) {
     out << "[" << d.name << "]\nlink = " << d.link.text << "\n";
-    for (const auto& gid : d.addresses) out << "ip = " << address_text(gid) << "\n";
+    for (const auto& gid : d.addresses) {
+      out << "ip = " << address_text(gid);
+      if (!d.netdev.empty()) out << "/" << int{d.prefix_lengths.at(gid)};
+      out << "\n";
+    }
     if (d.mac) out << "mac = " << mac_text(*d.mac) << "\n";
     if (d.mtu_bytes != 0) out << "mtu = " << d.mtu_bytes << "\n";
     if (d.vlan_tci) out << "vlan = " << *d.vlan_tci << "\n";
+    if (!d.netdev.empty()) out << "netdev = " << d.netdev << "\n";
+    if (!d.netns.empty()) out << "netns = " << d.netns << "\n";
     for (const auto& [gid, mac] : d.neighbours) {
       out << "neighbour = " << address_text(gid) << " " << mac_text(mac) << "\n";
     }

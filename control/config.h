@@ -34,6 +34,9 @@ struct DeviceConfig {
   std::map<wire::Gid, wire::MacAddress> neighbours;
   std::uint32_t mtu_bytes = 0;  ///< 0: the link's.
   std::optional<std::uint16_t> vlan_tci;
+  std::string netdev;  ///< Name of the TAP interface to make; empty: none.
+  std::string netns;   ///< Where: a name below /run/netns or a path; empty: the daemon's own.
+  std::map<wire::Gid, std::uint8_t> prefix_lengths;  ///< Of `addresses`, for the netdev.
 };
 
 struct Config {

@@ -26,6 +26,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// IBV_EVENT_*.
+constexpr std::uint32_t kPortActive = 9;
+constexpr std::uint32_t kPortError = 10;
+constexpr std::uint32_t kGidChange = 18;
+
 std::runtime_error failure(const std::string& what) { return std::runtime_error(what); }
 
 void raise_descriptor_limit() {
@@ -155,16 +160,64 @@ void Daemon::make_devices() {
     const std::size_t index = worker_->add_device(
         std::move(port), engine, copy_port_, device->regions, *device->counters, random_stream());
     device->attach(index);
+    if (!device->config.netdev.empty()) make_netdev(*device);
     devices_.push_back(std::move(device));
   }
   loop_.add(worker_->notification_fd(), EPOLLIN, [this](std::uint32_t) { on_notifications(); });
 }
 
+void Daemon::make_netdev(Device& device) {
+  const auto made = device.make_netdev();
+  if (made) {
+    loop_.add(device.netdev->changes_fd(), EPOLLIN,
+              [this, &device](std::uint32_t) { on_netdev_change(device); });
+    return;
+  }
+  const std::string text = "device " + device.config.name + ": no netdev '" + device.config.netdev +
+                           "': " + made.error().text;
+  const int code = made.error().code;
+  if (code != EPERM && code != EACCES && code != ENODEV) throw failure(text);
+  spdlog::warn(
+      "{}; it needs CAP_NET_ADMIN (and CAP_SYS_ADMIN for another namespace); the device "
+      "has its configured addresses only",
+      text);
+}
+
+void Daemon::on_netdev_change(Device& device) {
+  device.netdev->drain_changes();
+  const auto view = device.netdev->look();
+  if (!view) {
+    spdlog::warn("{}: {}", device.config.name, view.error().text);
+    return;
+  }
+  apply_port_state(device, view->is_up);
+  const auto changed = device.set_addresses(view->addresses);
+  if (changed.empty()) return;
+  const auto written =
+      write_gid_entries(path_of(abi::kSysfsName), device.config.name, device.gids, changed);
+  if (!written) spdlog::warn("{}: {}", device.config.name, written.error().text);
+  spdlog::info("{}: {} GID entries changed", device.config.name, changed.size());
+  push_to_all(device, kGidChange);
+}
+
+void Daemon::apply_port_state(Device& device, bool is_netdev_up) {
+  device.is_netdev_up = is_netdev_up;
+  const bool is_up = device.is_admin_up && is_netdev_up;
+  worker_->run([&] { worker_->port(device.index).set_admin_up(is_up); });
+}
+
+void Daemon::push_to_all(const Device& device, std::uint32_t event_type) {
+  sessions_->for_each_context([&](VerbsContext& context) {
+    if (&context.device == &device) context.push_async(1, event_type);
+  });
+}
+
 void Daemon::write_tree() {
   std::vector<SysfsDevice> tree;
   for (const auto& device : devices_) {
-    tree.push_back({device->config.name, node_guid(device->mac), device->gids, kGidTableLength,
-                    device->is_link_up});
+    tree.push_back({device->config.name, node_guid(device->mac), device->mac, device->gids,
+                    kGidTableLength, device->is_link_up,
+                    device->netdev ? device->netdev->name() : std::string()});
   }
   const auto written = write_sysfs(path_of(abi::kSysfsName), tree);
   if (!written) throw failure(written.error().text);
@@ -228,17 +281,12 @@ void Daemon::on_notification(dpdk::PuntedFrame& frame) {
 }
 
 void Daemon::on_notification(dpdk::LinkChange& change) {
-  constexpr std::uint32_t kPortActive = 9;  // IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR
-  constexpr std::uint32_t kPortError = 10;
   Device& device = *devices_[change.device];
   device.is_link_up = change.is_up;
   spdlog::info("{}: link {}", device.config.name, change.is_up ? "up" : "down");
   (void)write_link_state(path_of(abi::kSysfsName), device.config.name, change.is_up);
-  sessions_->for_each_context([&](VerbsContext& context) {
-    if (&context.device == &device) {
-      context.push_async(1, change.is_up ? kPortActive : kPortError);
-    }
-  });
+  if (device.netdev) device.netdev->set_carrier(change.is_up);
+  push_to_all(device, change.is_up ? kPortActive : kPortError);
 }
 
 void Daemon::on_notification(dpdk::ContextFault& fault) {

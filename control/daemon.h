@@ -40,6 +40,10 @@ class Daemon {
   void start_dpdk();
   void make_devices();
   std::unique_ptr<dpdk::Port> make_port(const DeviceConfig& device, std::size_t number);
+  void make_netdev(Device& device);
+  void on_netdev_change(Device& device);
+  void apply_port_state(Device& device, bool is_netdev_up);
+  void push_to_all(const Device& device, std::uint32_t event_type);
   void open_sockets();
   Result<std::string> read_attribute(const std::string& path);
   std::string serve_line(const ControlServer::Request& request);

@@ -82,13 +82,17 @@ Device* Daemon::find_device(const std::string& name) {
 
 json Daemon::device_status(Device& device) {
   json gids = json::array();
-  for (std::size_t i = 0; i < device.gids.size(); ++i) {
-    gids.push_back({{"index", i},
-                    {"gid", gid_text(device.gids[i].gid)},
-                    {"type", gid_type_text(device.gids[i].type)}});
-  }
   json addresses = json::array();
-  for (const auto& gid : device.config.addresses) addresses.push_back(address_text(gid));
+  for (std::size_t i = 0; i < device.gids.size(); ++i) {
+    const GidEntry& entry = device.gids[i];
+    if (entry.is_empty()) continue;
+    gids.push_back({{"index", i},
+                    {"gid", gid_text(entry.gid)},
+                    {"type", gid_type_text(entry.type)},
+                    {"vlan", entry.vlan_id ? json(*entry.vlan_id) : json()},
+                    {"netdev", entry.netdev}});
+    if (i > 1 && entry.type == GidType::kRoceV2) addresses.push_back(address_text(entry.gid));
+  }
   std::uint32_t contexts = 0;
   std::uint32_t channels = 0;
   sessions_->for_each_context([&](VerbsContext& context) {
@@ -101,6 +105,7 @@ json Daemon::device_status(Device& device) {
           {"link", device.config.link.text},
           {"state", device.is_link_up ? "ACTIVE" : "DOWN"},
           {"mac", mac_text(device.mac)},
+          {"netdev", device.netdev ? device.netdev->name() : ""},
           {"mtu", device.max_path_mtu_bytes()},
           {"addresses", addresses},
           {"gids", gids},
@@ -176,7 +181,8 @@ json Daemon::set_link(const std::string& device_name, const std::string& state) 
   Device* device = find_device(device_name);
   if (device == nullptr) return refusal("no device '" + device_name + "'");
   if (state != "up" && state != "down") return refusal("a link is set 'up' or 'down'");
-  worker_->run([&] { worker_->port(device->index).set_admin_up(state == "up"); });
+  device->is_admin_up = state == "up";
+  apply_port_state(*device, device->is_netdev_up);
   return {{"ok", true}};
 }
 

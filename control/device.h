@@ -4,8 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -14,6 +12,8 @@
 #include "control/addresses.h"
 #include "control/config.h"
 #include "control/event_loop.h"
+#include "control/neighbours.h"
+#include "control/netdev.h"
 #include "dataplane/dpdk/worker.h"
 #include "dataplane/memory/mr_table.h"
 
@@ -42,19 +42,32 @@ class Device {
   /// `link_mtu_bytes`.
   static std::uint32_t path_mtu_for(const DeviceConfig& config, std::uint32_t link_mtu_bytes);
 
-  /// After the worker has the port: MAC, MTU, GIDs. Before start().
+  /// After the worker has the port: MAC, MTU, GIDs from the configuration. Before start().
   void attach(std::size_t worker_index);
+  /// Makes the netdev that the configuration asks for; its addresses are the device's from now on.
+  /// After attach(), before start(). Errors as Netdev::make's: the device then stays without.
+  Result<void> make_netdev();
+
+  // Addresses.
+
+  /// Brings GID table and engine to `addresses` (the link-local one apart, which is always there).
+  /// Returns the indices that changed.
+  std::vector<std::size_t> set_addresses(const std::vector<DeviceAddress>& addresses);
+  /// Null: no such entry, or an empty one.
+  const GidEntry* find_gid(std::size_t gid_index) const;
+  bool is_own_address(const wire::Gid& gid) const;
 
   // Neighbours.
 
-  /// The MAC that frames to `gid` go to, or nothing: then it was asked for on the link.
-  std::optional<wire::MacAddress> resolve(const wire::Gid& gid, const wire::Gid& source);
-  /// An ARP or ND frame from the link: learns, answers. Returns the GID learnt, if any. Who asks
-  /// for us or answers us is remembered, others only when known already; kMaxNeighbours at most,
-  /// then new ones push out old ones.
+  /// The MAC that frames to `gid` go to (a group's, or that of the next hop when a netdev's routes
+  /// lead over one), or nothing: then it was asked for on the link, and `awaited` says whose.
+  std::optional<wire::MacAddress> resolve(const wire::Gid& gid, const GidEntry& source,
+                                          wire::Gid& awaited);
+  /// An ARP or ND frame from the link: learns, and answers unless a netdev's kernel does. Returns
+  /// the GID learnt, if any. Who asks for us or answers us is remembered, others only when known
+  /// already.
   std::optional<wire::Gid> on_neighbour_frame(std::span<const std::byte> frame);
 
-  bool is_own_address(const wire::Gid& gid) const;
   std::uint32_t max_path_mtu_bytes() const { return max_path_mtu_bytes_; }
 
   const DeviceConfig config;
@@ -66,6 +79,9 @@ class Device {
   memory::MrTable regions;
   CounterBlock* counters = nullptr;
   bool is_link_up = true;
+  bool is_admin_up = true;   ///< As `rocemu link` says.
+  bool is_netdev_up = true;  ///< A netdev that is set down takes the port with it.
+  std::optional<Netdev> netdev;
 
   std::unordered_map<std::uint32_t, ObjectOwner> qp_owners;  ///< By QP number.
   std::unordered_map<std::uint32_t, ObjectOwner> cq_owners;  ///< By CqIndex.
@@ -74,10 +90,10 @@ class Device {
   std::uint32_t ah_count = 0;
 
  private:
-  void ask(const wire::Gid& gid, const wire::Gid& source);
-  void learn(const wire::Gid& gid, const wire::MacAddress& neighbour_mac);
+  void ask(const wire::Gid& gid, const GidEntry& source);
+  const GidEntry* entry_of(const wire::Gid& gid) const;
 
-  std::map<wire::Gid, wire::MacAddress> neighbours_;
+  Neighbours neighbours_;
   std::uint32_t max_path_mtu_bytes_ = 256;
 };
 

@@ -61,15 +61,33 @@ const char* counter_directory(CounterKind kind) {
   return nullptr;
 }
 
+// Written apart and renamed: a reader sees one text or the other.
+void replace_file(const fs::path& path, std::string_view text) {
+  fs::path fresh = path;
+  // Above the directories that programs list.
+  while (fresh.filename() != "class") fresh = fresh.parent_path();
+  fresh = fresh.parent_path() / "fresh";
+  write_file(fresh, text);
+  fs::rename(fresh, path);
+}
+
 void write_states(const fs::path& port, bool is_link_up) {
-  // Written beside and renamed: a reader sees one state or the other.
-  const auto replace = [&](const char* name, const char* text) {
-    const fs::path fresh = port / (std::string(".") + name);
-    write_file(fresh, text);
-    fs::rename(fresh, port / name);
-  };
-  replace("state", is_link_up ? "4: ACTIVE" : "1: DOWN");
-  replace("phys_state", is_link_up ? "5: LinkUp" : "3: Disabled");
+  replace_file(port / "state", is_link_up ? "4: ACTIVE" : "1: DOWN");
+  replace_file(port / "phys_state", is_link_up ? "5: LinkUp" : "3: Disabled");
+}
+
+// An unused entry has a type as well: a plain file cannot answer EINVAL as the kernel's does, and
+// ibv_query_gid_table takes a missing one for an error.
+void write_gid(const fs::path& port, std::size_t index, const GidEntry& entry) {
+  const std::string n = std::to_string(index);
+  replace_file(port / "gids" / n, gid_text(entry.gid));
+  replace_file(port / "gid_attrs/types" / n,
+               gid_type_text(entry.is_empty() ? GidType::kRoceV1 : entry.type));
+  if (entry.netdev.empty()) {
+    fs::remove(port / "gid_attrs/ndevs" / n);
+  } else {
+    replace_file(port / "gid_attrs/ndevs" / n, entry.netdev);
+  }
 }
 
 void write_gids(const fs::path& port, const SysfsDevice& device) {
@@ -77,14 +95,8 @@ void write_gids(const fs::path& port, const SysfsDevice& device) {
     make_directory(port / directory);
   }
   write_file(port / "pkeys/0", "0xffff");
-  // An unused entry has a type as well: a plain file cannot answer EINVAL as the kernel's does, and
-  // ibv_query_gid_table takes a missing one for an error.
   for (std::uint32_t i = 0; i < device.gid_table_length; ++i) {
-    const bool is_used = i < device.gids.size();
-    const std::string n = std::to_string(i);
-    write_file(port / "gids" / n, gid_text(is_used ? device.gids[i].gid : wire::Gid{}));
-    write_file(port / "gid_attrs/types" / n,
-               gid_type_text(is_used ? device.gids[i].type : GidType::kRoceV1));
+    write_gid(port, i, i < device.gids.size() ? device.gids[i] : GidEntry{});
   }
 }
 
@@ -133,6 +145,15 @@ void write_device(const fs::path& root, const SysfsDevice& device) {
   // All CPUs: the emulated NIC stands next to none in particular.
   write_file(path / "device/local_cpus", read_system("/sys/devices/system/node/node0/cpumap", "1"));
   write_file(path / "device/local_cpulist", read_system("/sys/devices/system/cpu/online", "0"));
+  if (!device.netdev.empty()) {
+    const fs::path netdev = path / "device/net" / device.netdev;
+    make_directory(netdev);
+    write_file(netdev / "address", mac_text(device.mac));
+    write_file(netdev / "dev_id", "0x0");
+    write_file(netdev / "dev_port", "0");
+    write_file(netdev / "type", "1");
+    write_file(path / "parent", device.netdev);
+  }
   write_port(path / "ports/1", device);
 }
 
@@ -167,6 +188,19 @@ Result<void> write_sysfs(const std::string& root, const std::vector<SysfsDevice>
 Result<void> write_link_state(const std::string& root, const std::string& device, bool is_link_up) {
   try {
     write_states(fs::path(root) / "class/infiniband" / device / "ports/1", is_link_up);
+  } catch (const std::system_error& error) {
+    return Error{error.code().value(), error.what()};
+  }
+  return {};
+}
+
+Result<void> write_gid_entries(const std::string& root, const std::string& device,
+                               const std::vector<GidEntry>& gids,
+                               const std::vector<std::size_t>& indices) {
+  try {
+    for (const std::size_t i : indices) {
+      write_gid(fs::path(root) / "class/infiniband" / device / "ports/1", i, gids[i]);
+    }
   } catch (const std::system_error& error) {
     return Error{error.code().value(), error.what()};
   }

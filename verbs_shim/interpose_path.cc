@@ -17,6 +17,7 @@ using Filter = int (*)(const dirent*);
 using Order = int (*)(const dirent**, const dirent**);
 
 constinit Next<DIR*(const char*)> next_opendir{"opendir"};
+constinit Next<int(const char*)> next_chdir{"chdir"};
 constinit Next<int(const char*, dirent***, Filter, Order)> next_scandir{"scandir"};
 constinit Next<ssize_t(const char*, char*, size_t)> next_readlink{"readlink"};
 constinit Next<ssize_t(int, const char*, char*, size_t)> next_readlinkat{"readlinkat"};
@@ -115,6 +116,11 @@ namespace shim = rocemu::shim;
 ROCEMU_INTERPOSE(DIR*, opendir, const char* path) {
   return shim::with_path<DIR*>(path, ENOTDIR, nullptr,
                                [](const char* used) { return shim::next_opendir(used); });
+}
+// The shell scripts of infiniband-diags go into the tree and list "*".
+ROCEMU_INTERPOSE(int, chdir, const char* path) {
+  return shim::with_path(path, ENOTDIR, -1,
+                         [](const char* used) { return shim::next_chdir(used); });
 }
 ROCEMU_INTERPOSE(int, scandir, const char* path, dirent*** list, shim::Filter filter,
                  shim::Order order) {

@@ -97,7 +97,7 @@ int create_ah(Call& call) {
   ProtectionDomain* pd = context.pds.find(in.pd_handle);
   const auto handle = context.ahs.next_handle();
   if (pd == nullptr || in.attr.port_num != 1 || in.attr.is_global == 0 ||
-      in.attr.grh.sgid_index >= context.device.gids.size()) {
+      context.device.find_gid(in.attr.grh.sgid_index) == nullptr) {
     return EINVAL;
   }
   if (!handle || context.device.ah_count == kMaxAhs) return ENOMEM;

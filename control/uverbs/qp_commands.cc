@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "control/path.h"
 #include "control/uverbs/call.h"
 #include "dataplane/transport/transport_limits.h"
 #include "rocemu/abi/rxe_ring.h"
@@ -181,12 +182,8 @@ ib_uverbs_create_qp_resp describe(const QpMade& made) {
 }
 
 // The path of a verbs address vector: 0, errno or kSuspended.
-int resolve_path(Call& call, const ib_uverbs_qp_dest& dest, QpNum local, QpNum remote,
-                 transport::AddressVector& out) {
-  Device& device = call.context.device;
-  if (dest.is_global == 0 || dest.sgid_index >= device.gids.size() || dest.port_num != 1) {
-    return EINVAL;
-  }
+int find_path(Call& call, const ib_uverbs_qp_dest& dest, const PathEnds& ends,
+              transport::AddressVector& out) {
   auto& v = out.verbs;
   std::copy(std::begin(dest.dgid), std::end(dest.dgid), v.dgid.begin());
   v.flow_label = dest.flow_label & 0xf'ffff;
@@ -197,31 +194,17 @@ int resolve_path(Call& call, const ib_uverbs_qp_dest& dest, QpNum local, QpNum r
   v.sl = dest.sl;
   v.src_path_bits = dest.src_path_bits;
   v.static_rate = dest.static_rate;
+  v.is_global = dest.is_global;
   v.port_num = dest.port_num;
-  const GidEntry& source = device.gids[dest.sgid_index];
-  if (wire::is_ipv4_mapped(source.gid) != wire::is_ipv4_mapped(v.dgid)) return EINVAL;
-  const auto mac = device.resolve(v.dgid, source.gid);
-  if (!mac) {
-    call.awaited = v.dgid;
-    return call.is_last_try ? ETIMEDOUT : kSuspended;
+  switch (resolve_path(call.context.device, ends, out, call.awaited)) {
+    case PathOutcome::kFound:
+      return 0;
+    case PathOutcome::kNeighbourAsked:
+      return call.is_last_try ? ETIMEDOUT : kSuspended;
+    case PathOutcome::kInvalid:
+      break;
   }
-  wire::PathHeaders& h = out.headers;
-  h.kind = source.type == GidType::kRoceV1    ? wire::RoceKind::kV1
-           : wire::is_ipv4_mapped(source.gid) ? wire::RoceKind::kV2Ipv4
-                                              : wire::RoceKind::kV2Ipv6;
-  h.destination_mac = *mac;
-  h.source_mac = device.mac;
-  if (device.config.vlan_tci) {
-    h.has_vlan = true;
-    h.vlan_tci = static_cast<std::uint16_t>((*device.config.vlan_tci & 0xfff) | (v.sl & 7) << 13);
-  }
-  h.source = source.gid;
-  h.destination = v.dgid;
-  h.traffic_class = v.traffic_class;
-  h.hop_limit = v.hop_limit != 0 ? v.hop_limit : 64;
-  h.flow_label = v.flow_label;
-  h.udp_source_port = udp_source_port(v.flow_label, local, remote);
-  return 0;
+  return EINVAL;
 }
 
 int modify(Call& call, const ib_uverbs_modify_qp& in, std::uint32_t rate_limit) {
@@ -255,7 +238,7 @@ int modify(Call& call, const ib_uverbs_modify_qp& in, std::uint32_t rate_limit) 
   attr.path_mig_state = in.path_mig_state;
   attr.rate_limit_kbps = rate_limit;
   if ((mask & kQpAv) != 0) {
-    const int error = resolve_path(call, in.dest, qp->number, attr.destination_qp, attr.av);
+    const int error = find_path(call, in.dest, {qp->number, attr.destination_qp}, attr.av);
     if (error != 0) return error;
   }
   const auto done = device.worker.run([&] {

@@ -126,6 +126,14 @@ std::size_t Worker::add_device(std::unique_ptr<Port> port, const engine::EngineC
   return impl_->devices.size() - 1;
 }
 
+void Worker::add_host_link(std::size_t index, int tap_fd) {
+  ROCEMU_CHECK(!impl_->thread.joinable());
+  Device& device = impl_->devices.at(index);
+  device.host = std::make_unique<HostLink>(tap_fd, *device.counters);
+  watch(impl_->epoll_fd, tap_fd, nullptr);
+  impl_->has_host_links = true;
+}
+
 void Worker::start() { impl_->start(); }
 
 void Worker::stop() { impl_->stop(); }

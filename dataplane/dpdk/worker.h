@@ -79,6 +79,9 @@ class Worker {
                          memory::MemoryPort& memory, const memory::MrTable& regions,
                          CounterBlock& counters, Prng prng);
 
+  /// Gives the device a netdev: `tap_fd` as in host_link.h.
+  void add_host_link(std::size_t device, int tap_fd);
+
   void start();
   void stop();
 

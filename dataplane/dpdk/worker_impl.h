@@ -14,6 +14,7 @@
 
 #include "dataplane/dpdk/doorbells.h"
 #include "dataplane/dpdk/event_outbox.h"
+#include "dataplane/dpdk/host_link.h"
 #include "dataplane/dpdk/worker.h"
 #include "rocemu/base/spsc_ring.h"
 
@@ -30,6 +31,7 @@ struct Device {
   std::unique_ptr<Port> port;
   std::unique_ptr<EventOutbox> outbox;
   std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<HostLink> host;  ///< Null: the device has no netdev.
   CounterBlock* counters = nullptr;
   CapturePort* capture = nullptr;  ///< `port` itself while a capture runs.
   bool was_link_up = true;         ///< As control and the engine believe at first.
@@ -68,7 +70,9 @@ struct Worker::Impl {
   bool drain_doorbells();
   void drain(Context& context);
   bool receive(std::size_t index);
+  void leave_data_plane(std::size_t index, std::span<const std::byte> frame);
   void punt(std::size_t index, std::span<const std::byte> frame);
+  bool forward_from_host(Device& device);
   bool transmit(Device& device);
   void deliver_events();
   void count_discards(Device& device);
@@ -102,6 +106,7 @@ struct Worker::Impl {
   std::uint64_t seen_faults = 0;
   bool needs_polling = false;
   bool has_interrupts = false;
+  bool has_host_links = false;
   std::deque<Notification> late_notifications;  ///< The ring was full.
   bool is_notification_due = false;             ///< Control is to be woken at the end of the turn.
 

@@ -81,7 +81,8 @@ Time Worker::Impl::wake_time() const {
   for (const Device& device : devices) {
     if (const auto deadline = device.engine->next_deadline()) wake = std::min(wake, *deadline);
     wake = std::min(wake, device.outbox->next_retry());
-    if (device.is_flush_due || device.engine->has_transmit_work()) {
+    const bool is_host_waiting = device.host && device.host->has_input();
+    if (device.is_flush_due || is_host_waiting || device.engine->has_transmit_work()) {
       wake = std::min(wake, now + kFullLinkInterval);
     }
   }
@@ -110,13 +111,17 @@ void Worker::Impl::look_at_inactive_contexts() {
   if (count > 0) take_wakeups(std::span(events).first(static_cast<std::size_t>(count)));
 }
 
-// Null stands for the job's descriptor and the ports' interrupts: the turn looks there anyway.
+// Null stands for the job's descriptor and the ports' interrupts, where the turn looks anyway, and
+// for the netdevs.
 void Worker::Impl::take_wakeups(std::span<const epoll_event> events) {
   for (const epoll_event& event : events) {
     if (event.data.ptr != nullptr) {
       activate(*static_cast<Context*>(event.data.ptr));
     } else {
       poll_interval = kFirstPollInterval;
+      for (Device& device : devices) {
+        if (device.host) device.host->look_again();
+      }
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "dataplane/dpdk/eal.h"
 #include "dataplane/dpdk/sigbus_guard.h"
 #include "dataplane/dpdk/worker_impl.h"
+#include "dataplane/wire/neighbour.h"
 #include "dataplane/wire/packet.h"
 
 namespace rocemu::dpdk {
@@ -77,12 +78,14 @@ void Worker::Impl::run_loop() {
 bool Worker::Impl::turn() {
   bool has_worked = run_jobs();
   if (has_worked || now - links_watched_at >= kLinkInterval) watch_links();
-  if (contexts.size() > active.size() && now - inactive_looked_at >= kInactiveInterval) {
+  const bool has_quiet_sources = contexts.size() > active.size() || has_host_links;
+  if (has_quiet_sources && now - inactive_looked_at >= kInactiveInterval) {
     look_at_inactive_contexts();
     inactive_looked_at = now;
   }
   has_worked |= drain_doorbells();
   for (std::size_t i = 0; i < devices.size(); ++i) has_worked |= receive(i);
+  for (Device& device : devices) has_worked |= forward_from_host(device);
   for (Device& device : devices) {
     const auto deadline = device.engine->next_deadline();
     if (!deadline || *deadline > now) continue;
@@ -151,11 +154,29 @@ bool Worker::Impl::receive(std::size_t index) {
         i < count && wire::classify_frame(frames[i].bytes()) == wire::FrameClass::kOther;
     if (i < count && !is_other) continue;
     if (i > begin) device.engine->on_frames(now, frames.subspan(begin, i - begin));
-    if (is_other) punt(index, frames[i].bytes());
+    if (is_other) leave_data_plane(index, frames[i].bytes());
     begin = i + 1;
   }
   device.port->release_received(frames);
   return true;
+}
+
+// With a netdev the kernel is who such frames are for; control only learns neighbours from them.
+void Worker::Impl::leave_data_plane(std::size_t index, std::span<const std::byte> frame) {
+  HostLink* host = devices[index].host.get();
+  if (host != nullptr) {
+    host->deliver(frame);
+    bump(stats.system_calls);
+    if (!wire::parse_neighbour(frame)) return;
+  }
+  punt(index, frame);
+}
+
+bool Worker::Impl::forward_from_host(Device& device) {
+  if (!device.host || !device.host->has_input()) return false;
+  std::size_t sent = 0;
+  bump(stats.system_calls, device.host->forward(*device.port, config.burst, sent));
+  return sent != 0;
 }
 
 void Worker::Impl::punt(std::size_t index, std::span<const std::byte> frame) {

@@ -17,6 +17,8 @@ constexpr std::uint16_t kDefaultPkey = 0xffff;
 // Membership bit apart, the keys must be equal and one side a full member (10.9.1.2).
 bool is_pkey_accepted(std::uint16_t pkey) { return (pkey & 0x7fff) == (kDefaultPkey & 0x7fff); }
 
+bool is_v1(wire::RoceKind kind) { return kind == wire::RoceKind::kV1; }
+
 bool is_from_peer(const transport::Qp& qp, const wire::Packet& packet) {
   return packet.path.kind == qp.path.kind && packet.path.source == qp.attr.av.headers.destination &&
          packet.path.destination == qp.attr.av.headers.source;
@@ -73,6 +75,7 @@ DropReason Engine::Impl::accept_frame(Time now, std::span<const std::byte> frame
   if (!is_service_of(info, *qp)) return DropReason::wrong_service;
   if (!is_ready_for(*qp, info)) return DropReason::qp_not_ready;
   if (!is_pkey_accepted(packet.bth.pkey)) return DropReason::bad_pkey;
+  if (is_v1(packet.path.kind) != is_v1(qp->path.kind)) return DropReason::wrong_roce_version;
   if (!is_from_peer(*qp, packet)) return DropReason::wrong_source;
   ++qp->stats.rx_packets;
   return info.is_request ? transport::on_request(shard, *qp, packet, now)

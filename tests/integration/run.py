@@ -14,6 +14,7 @@ from harness.daemon import Tool  # noqa: E402
 import cases.basic  # noqa: E402,F401
 import cases.integrity  # noqa: E402,F401
 import cases.matrix  # noqa: E402,F401
+import cases.netdev  # noqa: E402,F401
 import cases.robust  # noqa: E402,F401
 import cases.two_daemons  # noqa: E402,F401
 

@@ -24,6 +24,15 @@
 namespace rocemu::control::testing {
 namespace {
 
+std::vector<GidEntry> make_table(const wire::MacAddress& mac,
+                                 const std::vector<wire::Gid>& addresses) {
+  std::vector<DeviceAddress> all;
+  for (const wire::Gid& gid : addresses) all.push_back({gid, std::nullopt, {}});
+  std::vector<GidEntry> table;
+  (void)update_gid_table(table, 256, with_link_local(mac, {}, all));
+  return table;
+}
+
 constexpr std::uint64_t kPage = RingAllocator::kPageBytes;
 
 TEST(RingAllocator, OffsetsDescendWithoutGaps) {
@@ -176,7 +185,7 @@ TEST(EventLoop, AHandlerMayRemoveItselfAndOthers) {
 TEST(Addresses, TheGidTableIsInLinuxOrder) {
   const wire::MacAddress mac = {0x02, 0x00, 0x52, 0x6f, 0x00, 0x01};
   const auto table =
-      make_gid_table(mac, {parse_address("10.1.2.3").value(), parse_address("fd00::7").value()});
+      make_table(mac, {parse_address("10.1.2.3").value(), parse_address("fd00::7").value()});
   ASSERT_EQ(table.size(), 6u);
   EXPECT_EQ(gid_text(table[0].gid), "fe80:0000:0000:0000:0000:52ff:fe6f:0001");
   EXPECT_EQ(gid_text(table[3].gid), "0000:0000:0000:0000:0000:ffff:0a01:0203");
@@ -217,8 +226,9 @@ TEST(Sysfs, TheTreeIsWhatLibibverbsReads) {
   const TemporaryDir directory;
   const std::filesystem::path root = directory.path() + "/sys";
   const wire::MacAddress mac = {0x02, 0x00, 0x52, 0x6f, 0x00, 0x01};
-  const SysfsDevice device{"roce0", node_guid(mac),
-                           make_gid_table(mac, {parse_address("10.1.2.3").value()}), 16, true};
+  const SysfsDevice device{
+      "roce0", node_guid(mac), mac, make_table(mac, {parse_address("10.1.2.3").value()}),
+      16,      true,           ""};
   ASSERT_TRUE(write_sysfs(root, {device}).ok());
   const auto verbs = root / "class/infiniband_verbs";
   EXPECT_EQ(text_of(verbs / "abi_version"), "6");

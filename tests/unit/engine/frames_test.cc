@@ -119,7 +119,7 @@ TEST_F(Frames, SourceThatIsNotThePeer) {
 TEST_F(Frames, RoceV1ToAQpOfVersionTwo) {
   wire::Packet packet = write_only();
   packet.path.kind = wire::RoceKind::kV1;
-  EXPECT_EQ(drop_of(pair.b, to_b(packet)), DropReason::wrong_source);
+  EXPECT_EQ(drop_of(pair.b, to_b(packet)), DropReason::wrong_roce_version);
 }
 
 TEST_F(Frames, PkeyOfAnotherPartition) {

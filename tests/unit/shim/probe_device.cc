@@ -120,6 +120,8 @@ void directories_list_devices() {
   dirent** names = nullptr;
   EXPECT(scandir("/sys/class/infiniband", &names, nullptr, alphasort) == 4);
   EXPECT(std::strcmp(names[2]->d_name, "roce0") == 0);
+  EXPECT_ERRNO(chdir("/sys/class/infiniband/none"), ENOENT);
+  EXPECT(chdir("/sys/class/infiniband/roce0") == 0 && lists(".", "ports") && chdir("/") == 0);
   const int fd = open("/sys/class/infiniband", O_RDONLY | O_DIRECTORY);
   DIR* from_fd = fdopendir(fd);
   EXPECT(from_fd != nullptr && readdir(from_fd) != nullptr && closedir(from_fd) == 0);
