@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -26,6 +27,10 @@ constexpr std::size_t kMaxOtherSessions = 1024;
 constexpr std::uint32_t kEventDeviceFatal = 8;  // IBV_EVENT_DEVICE_FATAL
 
 }  // namespace
+
+bool may_connect(const SessionLoad& load, bool is_owner) {
+  return load.all < load.limit && (is_owner || load.of_this_user < load.limit / 2);
+}
 
 Result<std::unique_ptr<Sessions>> Sessions::make(EventLoop& loop, const std::string& path,
                                                  memory::AddressSpaces& spaces,
@@ -61,9 +66,14 @@ Sessions::~Sessions() {
 void Sessions::accept_session() {
   UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd.is_open()) return;
-  if (sessions_.size() >= limits_.max_contexts + kMaxOtherSessions) return;
   const auto peer = peer_of(fd.get());
   if (!peer) return;
+  const auto held = std::ranges::count_if(
+      sessions_, [&](const auto& entry) { return entry.second.peer.uid == peer->uid; });
+  const SessionLoad load{.all = sessions_.size(),
+                         .of_this_user = static_cast<std::size_t>(held),
+                         .limit = limits_.max_contexts + kMaxOtherSessions};
+  if (!may_connect(load, peer->uid == 0 || peer->uid == ::geteuid())) return;
   Session& session = sessions_[fd.get()];
   session.fd = std::move(fd);
   session.peer = *peer;

@@ -24,6 +24,16 @@
 
 namespace rocemu::control {
 
+/// Connections that are open, and how many there may be.
+struct SessionLoad {
+  std::size_t all = 0;
+  std::size_t of_this_user = 0;
+  std::size_t limit = 0;
+};
+/// One more may come: root and the daemon's own user may have all, another user half of them, so
+/// that nobody locks everybody else out.
+bool may_connect(const SessionLoad& load, bool is_owner);
+
 class Sessions {
  public:
   struct Limits {

@@ -130,13 +130,20 @@ void complain(const char* text) {
 void complain_no_daemon(int error) {
   if (process.has_complained.exchange(true, std::memory_order_relaxed)) return;
   char text[PATH_MAX + 192];
-  std::snprintf(
-      text, sizeof text,
-      "no daemon at %s/%s (%s), so there are no emulated devices; start one with "
-      "'rocemu up' or set %s",
-      runtime_directory(), abi::kSocketName,
-      error == EPROTO ? "it speaks another version of the protocol" : std::strerror(error),
-      abi::kRuntimeDirVariable);
+  if (error == EIO) {
+    std::snprintf(text, sizeof text,
+                  "the daemon at %s/%s closed the connection: it serves as many clients as it may "
+                  "(max-clients), or it is ending",
+                  runtime_directory(), abi::kSocketName);
+  } else {
+    std::snprintf(
+        text, sizeof text,
+        "no daemon at %s/%s (%s), so there are no emulated devices; start one with "
+        "'rocemu up' or set %s",
+        runtime_directory(), abi::kSocketName,
+        error == EPROTO ? "it speaks another version of the protocol" : std::strerror(error),
+        abi::kRuntimeDirVariable);
+  }
   complain(text);
 }
 

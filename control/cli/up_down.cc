@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <thread>
 
 #include "control/cli/common.h"
+#include "control/unique_fd.h"
 #include "rocemu/abi/socket.h"
 
 namespace rocemu::cli {
@@ -103,6 +105,12 @@ int run_up(const Arguments& arguments) {
   return 0;
 }
 
+// The daemon holds its lock to its very end; its other files go earlier.
+bool is_directory_free(const std::string& dir) {
+  const control::UniqueFd lock(::open((dir + "/lock").c_str(), O_RDWR | O_CLOEXEC));
+  return !lock.is_open() || ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
 int run_down(const Arguments& arguments) {
   po::options_description options("Options", 100);
   const auto given = parse_options(arguments, options, "rocemu down [--runtime-dir DIR]");
@@ -112,7 +120,7 @@ int run_down(const Arguments& arguments) {
   const pid_t pid = status.value("pid", 0);
   (void)ask_daemon(dir, {{"command", "down"}});
   const auto give_up = std::chrono::steady_clock::now() + kDownTimeout;
-  while (::kill(pid, 0) == 0 && fs::exists(dir + "/" + abi::kPidName)) {
+  while (::kill(pid, 0) == 0 && !is_directory_free(dir)) {
     if (std::chrono::steady_clock::now() > give_up) throw Failure("the daemon is still there");
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "control/daemon.h"
+#include "control/session.h"
 #include "rocemu/base/bytes.h"
 #include "tests/unit/control/harness.h"
 
@@ -142,6 +143,15 @@ TEST_F(Session, ContextsHaveALimit) {
   clients.clear();
   EXPECT_TRUE(daemon.becomes_empty());
   EXPECT_EQ(open().header.error, 0);
+}
+
+TEST(SessionLoad, NobodyButTheOwnerTakesMoreThanHalf) {
+  EXPECT_TRUE(may_connect({.all = 0, .of_this_user = 0, .limit = 10}, false));
+  EXPECT_TRUE(may_connect({.all = 9, .of_this_user = 4, .limit = 10}, false));
+  EXPECT_FALSE(may_connect({.all = 5, .of_this_user = 5, .limit = 10}, false));
+  EXPECT_TRUE(may_connect({.all = 9, .of_this_user = 9, .limit = 10}, true));
+  EXPECT_FALSE(may_connect({.all = 10, .of_this_user = 0, .limit = 10}, true));
+  EXPECT_FALSE(may_connect({.all = 10, .of_this_user = 0, .limit = 10}, false));
 }
 
 TEST_F(Session, ADeviceThatIsNotThereIsRefused) {

@@ -207,7 +207,7 @@ void Host::arm(std::uint32_t value) { store(rings.data(), value); }
 std::uint32_t Host::arm_word() const { return load<std::uint32_t>(rings.data()); }
 
 void bring_up(Host& from, QpNum local, const Host& to, QpNum remote, Psn sq_psn, Psn rq_psn,
-              const ConnectOptions& o, Time now) {
+              const ConnectOptions& o, Time now, transport::QpState last) {
   using namespace transport;
   QpAttr attr;
   attr.state = QpState::kInit;
@@ -231,6 +231,7 @@ void bring_up(Host& from, QpNum local, const Host& to, QpNum remote, Psn sq_psn,
                               kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
                                   kQpMaxDestRdAtomic | kQpMinRnrTimer)
                   .ok());
+  if (last == QpState::kRtr) return;
   attr.state = QpState::kRts;
   attr.timeout = o.timeout;
   attr.retry_count = o.retry_count;

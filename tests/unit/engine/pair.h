@@ -193,8 +193,9 @@ Frame make_frame(const Host& from, const Host& to, QpNum qpn, wire::Packet packe
                  std::span<const std::byte> payload = {});
 wire::Packet parse(const Frame& frame);
 
-/// A RESET QP of `from` brought to RTS towards `remote` on `to`.
+/// A RESET QP of `from` brought to RTS, or to RTR, towards `remote` on `to`.
 void bring_up(Host& from, QpNum local, const Host& to, QpNum remote, Psn sq_psn, Psn rq_psn,
-              const ConnectOptions& options, Time now);
+              const ConnectOptions& options, Time now,
+              transport::QpState last = transport::QpState::kRts);
 
 }  // namespace rocemu::engine::test
