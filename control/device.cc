@@ -28,7 +28,7 @@ Device::Device(const DeviceConfig& device_config, EventLoop& event_loop, dpdk::W
     : config(device_config),
       loop(event_loop),
       worker(the_worker),
-      regions(kMaxMrs, random_stream()),
+      regions(kMaxMrs + kMaxMws, random_stream()),
       neighbours_(config.neighbours) {}
 
 std::uint32_t Device::path_mtu_for(const DeviceConfig& config, std::uint32_t link_mtu_bytes) {

@@ -28,7 +28,8 @@ struct ObjectOwner {
 };
 
 inline constexpr std::uint32_t kMaxPds = 1u << 16;
-inline constexpr std::uint32_t kMaxMrs = 1u << 20;
+inline constexpr std::uint32_t kMaxMrs = 1u << 19;
+inline constexpr std::uint32_t kMaxMws = 1u << 19;  ///< Regions and windows share one table.
 inline constexpr std::uint32_t kMaxQps = 1u << 18;
 inline constexpr std::uint32_t kMaxCqs = 1u << 16;
 inline constexpr std::uint32_t kMaxAhs = 1u << 15;
@@ -88,6 +89,7 @@ class Device {
   std::uint32_t next_pd = 1;
   std::uint32_t pd_count = 0;
   std::uint32_t ah_count = 0;
+  std::uint32_t mw_count = 0;
 
  private:
   void ask(const wire::Gid& gid, const GidEntry& source);

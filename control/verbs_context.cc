@@ -61,6 +61,7 @@ VerbsContext::VerbsContext(Device& the_device, memory::AddressSpaces& the_spaces
       async_pipe(std::move(pipe)),
       pds(kMaxPds),
       mrs(kMaxMrs),
+      mws(kMaxMws),
       channels(kMaxChannels),
       cqs(kMaxCqSlots),
       qps(kMaxQpSlots),
@@ -84,6 +85,11 @@ VerbsContext::~VerbsContext() {
       (void)device.worker.unbind_cq(identity.id, handle_slot(handle));
       (void)device.worker.engine(device.index).destroy_cq(cq.index);
     });
+    // Windows first: a region that one is bound to does not go.
+    mws.for_each([&](std::uint32_t, MemoryWindow& mw) {
+      (void)device.regions.retire(mw.index);
+      device.regions.release(mw.index);
+    });
     mrs.for_each([&](std::uint32_t, MemoryRegion& mr) {
       (void)device.regions.retire(mr.keys.index);
       device.regions.release(mr.keys.index);
@@ -97,6 +103,7 @@ VerbsContext::~VerbsContext() {
   cqs.for_each([&](std::uint32_t, CompletionQueue& cq) { device.cq_owners.erase(cq.index.value); });
   device.pd_count -= pds.count();
   device.ah_count -= ahs.count();
+  device.mw_count -= mws.count();
 }
 
 void VerbsContext::destroy_queue_pairs() {
@@ -229,13 +236,23 @@ VerbsContext::Reported VerbsContext::destroy_cq(std::uint32_t handle, Completion
   return reported;
 }
 
-void VerbsContext::destroy_mr(std::uint32_t handle, MemoryRegion& mr) {
-  (void)device.regions.retire(mr.keys.index);
-  // A whole turn boundary: no lookup from before is in use any more.
-  device.worker.run([] {});
+int VerbsContext::destroy_mr(std::uint32_t handle, MemoryRegion& mr) {
+  // On the worker, which also binds windows. When run() returns, a whole turn boundary has passed:
+  // no lookup from before is in use any more.
+  const auto retired = device.worker.run([&] { return device.regions.retire(mr.keys.index); });
+  if (!retired) return retired.error().code;
   device.regions.release(mr.keys.index);
   --pds.find(mr.pd)->users;
   mrs.remove(handle);
+  return 0;
+}
+
+void VerbsContext::destroy_mw(std::uint32_t handle, const MemoryWindow& mw) {
+  device.worker.run([&] { (void)device.regions.retire(mw.index); });
+  device.regions.release(mw.index);
+  --pds.find(mw.pd)->users;
+  --device.mw_count;
+  mws.remove(handle);
 }
 
 void VerbsContext::destroy_pd(std::uint32_t handle) {

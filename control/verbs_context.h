@@ -37,6 +37,11 @@ struct MemoryRegion {
   std::optional<memory::SharedMapping> mapping;
 };
 
+struct MemoryWindow {
+  MrIndex index;
+  std::uint32_t pd = 0;
+};
+
 struct CompletionChannel {
   EventPipe pipe;
   std::uint32_t users = 0;
@@ -117,7 +122,9 @@ class VerbsContext {
     std::uint32_t async_events = 0;
   };
   Reported destroy_cq(std::uint32_t handle, CompletionQueue& cq);
-  void destroy_mr(std::uint32_t handle, MemoryRegion& mr);
+  /// EINVAL while windows are bound to the region.
+  int destroy_mr(std::uint32_t handle, MemoryRegion& mr);
+  void destroy_mw(std::uint32_t handle, const MemoryWindow& mw);
   void destroy_pd(std::uint32_t handle);
   void destroy_ah(std::uint32_t handle, AddressHandle& ah);
   std::uint32_t withdraw_async(std::uint64_t element);
@@ -131,6 +138,7 @@ class VerbsContext {
   EventPipe async_pipe;
   HandleTable<ProtectionDomain> pds;
   HandleTable<MemoryRegion> mrs;
+  HandleTable<MemoryWindow> mws;
   HandleTable<CompletionChannel> channels;
   HandleTable<CompletionQueue> cqs;
   HandleTable<QueuePair> qps;

@@ -15,6 +15,7 @@
 
 #include "verbs_shim/export.h"
 #include "verbs_shim/fd_table.h"
+#include "verbs_shim/overlay_mr.h"
 
 namespace rocemu::shim {
 namespace {
@@ -93,6 +94,7 @@ ROCEMU_INTERPOSE(ibv_context*, ibv_open_device, ibv_device* device) {
   }
   ibv_context* context = open_device(device);
   if (context == nullptr || fd_kind(context->cmd_fd) != FdKind::kContext) return context;
+  overlay_memory_ops(context);
   if (context->ops.poll_cq != nullptr) context->ops.poll_cq = overlay_for(context->ops.poll_cq);
   return context;
 }

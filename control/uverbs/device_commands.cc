@@ -16,10 +16,20 @@ constexpr std::uint32_t kCapBadPkeyCounter = 1 << 1;
 constexpr std::uint32_t kCapPortActiveEvent = 1 << 10;
 constexpr std::uint32_t kCapSysImageGuid = 1 << 11;
 constexpr std::uint32_t kCapRcRnrNakGen = 1 << 12;
+constexpr std::uint32_t kCapMemWindow = 1 << 17;
+constexpr std::uint32_t kCapMemMgtExtensions = 1 << 21;
+constexpr std::uint32_t kCapMemWindowType2B = 1 << 24;
+// ATOMIC WRITE is not among them: its word is stored in one piece, but nothing guarantees that to
+// the application where memory is reached by copy.
+constexpr std::uint64_t kCapFlushGlobal = std::uint64_t{1} << 38;
 
 constexpr std::uint32_t kAtomicHca = 1;
 constexpr std::uint32_t kVendorId = 0xff'ffff;
 constexpr std::uint32_t kMaxMessage = 1u << 31;
+
+// IBV_ODP_SUPPORT_*: send, receive, write, read, atomic.
+constexpr std::uint64_t kOdpSupport = 1;
+constexpr std::uint32_t kOdpRc = 0x1f;
 
 // IBV_PORT_*, link layer Ethernet.
 constexpr std::uint8_t kPortDown = 1;
@@ -43,13 +53,14 @@ ib_uverbs_query_device_resp describe(const Device& device) {
   r.vendor_id = kVendorId;
   r.max_qp = kMaxQps - 32;
   r.max_qp_wr = transport::kMaxQpWr - 1;
-  r.device_cap_flags =
-      kCapBadPkeyCounter | kCapPortActiveEvent | kCapSysImageGuid | kCapRcRnrNakGen;
+  r.device_cap_flags = kCapBadPkeyCounter | kCapPortActiveEvent | kCapSysImageGuid |
+                       kCapRcRnrNakGen | kCapMemWindow | kCapMemMgtExtensions | kCapMemWindowType2B;
   r.max_sge = transport::kMaxSge;
   r.max_sge_rd = transport::kMaxSge;
   r.max_cq = kMaxCqs;
   r.max_cqe = transport::kMaxCqe;
   r.max_mr = kMaxMrs;
+  r.max_mw = kMaxMws;
   r.max_pd = kMaxPds;
   r.max_qp_rd_atom = transport::kMaxRdAtomic;
   r.max_res_rd_atom = 1u << 16;
@@ -93,7 +104,10 @@ int query_device_ex(Call& call) {
   ib_uverbs_ex_query_device_resp r{};
   r.base = describe(call.context.device);
   r.response_length = static_cast<std::uint32_t>(std::min(sizeof r, call.core_room));
-  r.device_cap_flags_ex = r.base.device_cap_flags;
+  r.device_cap_flags_ex = r.base.device_cap_flags | kCapFlushGlobal;
+  // Explicit: the daemon reaches pages by way of the client's page tables, at each access.
+  r.odp_caps.general_caps = kOdpSupport;
+  r.odp_caps.per_transport_caps.rc_odp_caps = kOdpRc;
   call.put(r);
   return 0;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "rocemu/abi/commands.h"
 #include "rocemu/base/bytes.h"
 
 namespace rocemu::control::uverbs {
@@ -42,6 +43,13 @@ constexpr std::array kRows = {
     Row{IB_USER_VERBS_CMD_DESTROY_AH, Framing::kPlain, sizeof(ib_uverbs_destroy_ah), 0, destroy_ah},
     Row{IB_USER_VERBS_CMD_REG_MR, Framing::kPlain, sizeof(ib_uverbs_reg_mr),
         sizeof(ib_uverbs_reg_mr_resp), reg_mr},
+    Row{IB_USER_VERBS_CMD_REREG_MR, Framing::kPlain, sizeof(ib_uverbs_rereg_mr),
+        sizeof(ib_uverbs_rereg_mr_resp), rereg_mr},
+    Row{abi::kCommandAdviseMr, Framing::kPlain, sizeof(abi::AdviseMr),
+        sizeof(std::uint64_t) * abi::kMaxAdvisedRanges, advise_mr},
+    Row{IB_USER_VERBS_CMD_ALLOC_MW, Framing::kPlain, sizeof(ib_uverbs_alloc_mw),
+        sizeof(ib_uverbs_alloc_mw_resp), alloc_mw},
+    Row{IB_USER_VERBS_CMD_DEALLOC_MW, Framing::kPlain, sizeof(ib_uverbs_dealloc_mw), 0, dealloc_mw},
     Row{IB_USER_VERBS_CMD_DEREG_MR, Framing::kPlain, sizeof(ib_uverbs_dereg_mr), 0, dereg_mr},
     Row{IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, Framing::kPlain,
         sizeof(ib_uverbs_create_comp_channel), sizeof(ib_uverbs_create_comp_channel_resp),

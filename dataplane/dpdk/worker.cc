@@ -108,7 +108,7 @@ Worker::Worker(const WorkerConfig& config, WorkerBlock& stats)
 Worker::~Worker() = default;
 
 std::size_t Worker::add_device(std::unique_ptr<Port> port, const engine::EngineConfig& config,
-                               memory::MemoryPort& memory, const memory::MrTable& regions,
+                               memory::MemoryPort& memory, memory::MrTable& regions,
                                CounterBlock& counters, Prng prng) {
   ROCEMU_CHECK(!impl_->thread.joinable());
   Device device;

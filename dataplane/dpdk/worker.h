@@ -76,7 +76,7 @@ class Worker {
   /// Adds a device; the worker builds and owns its engine and its port. Returns its index (0, 1,
   /// ...).
   std::size_t add_device(std::unique_ptr<Port> port, const engine::EngineConfig& config,
-                         memory::MemoryPort& memory, const memory::MrTable& regions,
+                         memory::MemoryPort& memory, memory::MrTable& regions,
                          CounterBlock& counters, Prng prng);
 
   /// Gives the device a netdev: `tap_fd` as in host_link.h.

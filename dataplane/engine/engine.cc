@@ -77,7 +77,7 @@ QpSnapshot snapshot_of(const Qp& qp) { return {qp.number, qp.context, qp.type, q
 }  // namespace
 
 Engine::Impl::Impl(const EngineConfig& engine_config, transport::QueuePort& queues,
-                   memory::MemoryPort& memory, const memory::MrTable& regions, EventSink& events,
+                   memory::MemoryPort& memory, memory::MrTable& regions, EventSink& events,
                    CounterBlock& counter_block, Prng)
     : config(engine_config),
       counters(counter_block),
@@ -97,7 +97,7 @@ const Qp* Engine::Impl::find_qp(QpNum number) const {
 }
 
 Engine::Engine(const EngineConfig& config, transport::QueuePort& queues, memory::MemoryPort& memory,
-               const memory::MrTable& regions, EventSink& events, CounterBlock& counters, Prng prng)
+               memory::MrTable& regions, EventSink& events, CounterBlock& counters, Prng prng)
     : impl_(std::make_unique<Impl>(config, queues, memory, regions, events, counters, prng)) {
   // The low slots are the numbers of QP0, QP1 and other well-known ones.
   for (std::uint32_t i = 0; i < config.first_qpn; ++i) ROCEMU_CHECK(impl_->shard.qps.acquire());

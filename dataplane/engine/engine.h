@@ -82,7 +82,7 @@ class Engine {
  public:
   /// All references must outlive the engine. Throws std::bad_alloc.
   Engine(const EngineConfig& config, transport::QueuePort& queues, memory::MemoryPort& memory,
-         const memory::MrTable& regions, EventSink& events, CounterBlock& counters, Prng prng);
+         memory::MrTable& regions, EventSink& events, CounterBlock& counters, Prng prng);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -33,7 +33,7 @@ enum class PlanOutcome : std::uint8_t { kPlanned, kNothing, kSinkFull };
 
 struct Engine::Impl {
   Impl(const EngineConfig& engine_config, transport::QueuePort& queues, memory::MemoryPort& memory,
-       const memory::MrTable& regions, EventSink& events, CounterBlock& counter_block, Prng random);
+       memory::MrTable& regions, EventSink& events, CounterBlock& counter_block, Prng random);
 
   /// The live QP of this number, or null.
   transport::Qp* find_qp(QpNum number);

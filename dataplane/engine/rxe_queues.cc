@@ -45,12 +45,26 @@ std::size_t room_behind(const RingRef& ring, std::size_t fixed_bytes) {
 }
 
 void copy_send_operands(const std::byte* wqe, SendWorkRequest& out) {
+  if (out.opcode == transport::WrOpcode::kBindMw) {
+    out.bind = {.window_rkey = load<std::uint32_t>(wqe + rxe::kSendMwMwRkey),
+                .new_rkey = load<std::uint32_t>(wqe + rxe::kSendMwRkey),
+                .region_lkey = load<std::uint32_t>(wqe + rxe::kSendMwMrLkey),
+                .va = load<std::uint64_t>(wqe + rxe::kSendMwAddr),
+                .length = load<std::uint64_t>(wqe + rxe::kSendMwLength),
+                .access = load<std::uint32_t>(wqe + rxe::kSendMwAccess)};
+    return;
+  }
   out.remote_va = load<std::uint64_t>(wqe + rxe::kSendRemoteAddr);
   if (out.opcode == transport::WrOpcode::kAtomicCmpAndSwp ||
       out.opcode == transport::WrOpcode::kAtomicFetchAndAdd) {
     out.compare_add = load<std::uint64_t>(wqe + rxe::kSendAtomicCompareAdd);
     out.swap = load<std::uint64_t>(wqe + rxe::kSendAtomicSwap);
     out.rkey = load<std::uint32_t>(wqe + rxe::kSendAtomicRkey);
+  } else if (out.opcode == transport::WrOpcode::kFlush) {
+    out.rkey = load<std::uint32_t>(wqe + rxe::kSendFlushRkey);
+    out.flush = {.length = load<std::uint32_t>(wqe + rxe::kSendFlushLength),
+                 .type = load<std::uint8_t>(wqe + rxe::kSendFlushType),
+                 .level = load<std::uint8_t>(wqe + rxe::kSendFlushLevel)};
   } else {
     out.rkey = load<std::uint32_t>(wqe + rxe::kSendRdmaRkey);
   }
@@ -130,6 +144,10 @@ ReadResult RxeQueues::read_send(const RingRef& ring, std::uint32_t index,
   out.length = claimed;
   out.sge_count = 0;
   if (!is_known(opcode)) return ReadResult::kMalformed;
+  // The operand of wr_atomic_write stands where inline data does, without the flag.
+  if (out.opcode == transport::WrOpcode::kAtomicWrite && sge_count == 0) {
+    out.flags |= transport::kSendInline;
+  }
   if ((out.flags & transport::kSendInline) != 0) {
     const std::size_t room = room_behind(ring, rxe::kSendWqeBytes);
     if (claimed > std::min<std::size_t>(limits.max_inline_bytes, room)) {

@@ -56,6 +56,9 @@ class MemoryPort {
   /// port of the daemon; towards the client's own CPU atomics only when `direct` is set
   /// (IBV_ATOMIC_HCA otherwise).
   virtual void atomic(AtomicMove& op) = 0;
+
+  /// Makes what was stored in the space outlast a power failure. False when its memory cannot.
+  virtual bool persist(SpaceId space) = 0;
 };
 
 }  // namespace rocemu::memory

@@ -18,6 +18,8 @@ class PlainPort final : public MemoryPort {
 
   void move(std::span<Move> moves) override;
   void atomic(AtomicMove& op) override;
+  /// It is as lasting as the simulation.
+  bool persist(SpaceId) override { return true; }
 
  private:
   struct Space {

@@ -10,6 +10,8 @@ bool is_supported(wire::Operation operation) {
     case wire::Operation::kReadRequest:
     case wire::Operation::kCompareSwap:
     case wire::Operation::kFetchAdd:
+    case wire::Operation::kFlush:
+    case wire::Operation::kAtomicWrite:
       return true;
     default:
       return false;
@@ -26,6 +28,7 @@ bool may_follow(Incoming incoming, const wire::OpcodeInfo& info) {
 bool has_legal_length(const RequestShape& shape, const wire::OpcodeInfo& info) {
   if (!info.ends_message()) return shape.payload_bytes == shape.path_mtu && shape.pad_count == 0;
   if (shape.payload_bytes > shape.path_mtu) return false;
+  if (info.operation == wire::Operation::kAtomicWrite) return shape.payload_bytes == 8;
   return info.position != wire::Position::kLast || shape.payload_bytes != 0;
 }
 
@@ -42,8 +45,7 @@ Verdict classify_request(const RequestShape& shape) {
   }
   const wire::OpcodeInfo& info = wire::opcode_info(shape.opcode);
   if (!may_follow(shape.incoming, info)) return Verdict::kInvalidSequence;
-  const bool has_ieth = info.has(wire::kHasIeth);  // needs memory windows or invalidation rights
-  if (!is_supported(info.operation) || has_ieth) return Verdict::kUnsupported;
+  if (!is_supported(info.operation)) return Verdict::kUnsupported;
   if (!has_legal_length(shape, info)) return Verdict::kInvalidLength;
   return Verdict::kExecute;
 }

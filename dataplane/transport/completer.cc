@@ -30,6 +30,10 @@ bool acknowledge_through(Shard& shard, Qp& qp, Psn psn, Time now) {
   commit_for(shard, qp, now);
   while (qp.record_head != kNoIndex && qp.state != QpState::kErr) {
     const SendRecord& head = shard.records[qp.record_head];
+    if (head.failure == WcStatus::kSuccess && head.is_local()) {
+      retire_head(shard, qp, WcStatus::kSuccess, now);
+      continue;
+    }
     if (head.failure != WcStatus::kSuccess || distance(head.first_psn, psn) < 0) break;
     if (head.needs_response() && !head.is_answered()) {
       advance_unacked(shard, qp, head.first_psn + static_cast<std::int32_t>(head.received), now);
@@ -181,6 +185,21 @@ void add_action(Shard& shard, Qp& qp, std::uint32_t record, std::uint32_t first_
   ++qp.uncommitted;
 }
 
+// FLUSH and ATOMIC WRITE are answered by a READ response without bytes (A19).
+DropReason on_placement_response(Shard& shard, Qp& qp, std::uint32_t index,
+                                 const wire::Packet& packet, Time now) {
+  SendRecord& record = shard.records[index];
+  if (packet.bth.opcode != wire::Opcode::kRcReadResponseOnly || !packet.payload.empty() ||
+      wire::aeth_class(packet.aeth.syndrome) != wire::AethClass::kAck) {
+    return fail_record(shard, qp, record, WcStatus::kBadRespErr, now);
+  }
+  reserve_packet(shard, now);
+  record.received = 1;
+  add_action(shard, qp, index, shard.move_count, true);
+  advance_unacked(shard, qp, packet.bth.psn.next(), now);
+  return DropReason::none;
+}
+
 DropReason on_read_response(Shard& shard, Qp& qp, std::uint32_t index, const wire::Packet& packet,
                             Time now) {
   SendRecord& record = shard.records[index];
@@ -258,6 +277,7 @@ DropReason on_data_response(Shard& shard, Qp& qp, const wire::Packet& packet, Ti
     return DropReason::bad_response;
   }
   schedule(shard, qp);
+  if (record.is_placement()) return on_placement_response(shard, qp, index, packet, now);
   return packet.info().operation == wire::Operation::kReadResponse
              ? on_read_response(shard, qp, index, packet, now)
              : on_atomic_response(shard, qp, index, packet, now);
@@ -299,6 +319,11 @@ void on_read_placed(Shard& shard, Qp& qp, const Action& action, bool is_done, Ti
 
 void settle_head(Shard& shard, Qp& qp, Time now) {
   if (qp.state == QpState::kErr || qp.state == QpState::kReset) return;
+  while (qp.record_head != kNoIndex) {
+    const SendRecord& head = shard.records[qp.record_head];
+    if (head.failure != WcStatus::kSuccess || !head.is_local()) break;
+    retire_head(shard, qp, WcStatus::kSuccess, now);
+  }
   if (qp.record_head != kNoIndex) {
     const WcStatus failure = shard.records[qp.record_head].failure;
     if (failure != WcStatus::kSuccess) fail_head(shard, qp, failure, now);

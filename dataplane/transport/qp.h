@@ -25,10 +25,10 @@ struct SendRecord {
   std::uint32_t next = kNoIndex;  ///< The request posted after this one.
   std::uint32_t wqe_index = 0;    ///< Free-running index in the send ring.
   Psn first_psn;
-  std::uint32_t psn_count = 1;  ///< Request packets, or response packets of a READ.
+  std::uint32_t psn_count = 1;  ///< Request packets, or response packets of a READ; 0: local.
   std::uint32_t length = 0;
   std::uint32_t requested = 0;  ///< READ: response packets asked for so far.
-  std::uint32_t received = 0;   ///< READ: response packets placed; atomic: 1 when answered.
+  std::uint32_t received = 0;   ///< READ: response packets placed; else 1 when answered.
   WrOpcode opcode = WrOpcode::kSend;
   WcStatus failure = WcStatus::kSuccess;  ///< Set: fails so as soon as all before it are done.
   bool is_signaled = false;
@@ -39,14 +39,24 @@ struct SendRecord {
   bool is_atomic() const {
     return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd;
   }
-  /// Answered by data, not by an acknowledgement: counts against max_rd_atomic.
-  bool needs_response() const { return is_read() || is_atomic(); }
-  bool is_answered() const { return received == (is_atomic() ? 1 : psn_count); }
+  bool is_placement() const {
+    return opcode == WrOpcode::kFlush || opcode == WrOpcode::kAtomicWrite;
+  }
+  /// Answered by a response of its own, not by an acknowledgement: counts against max_rd_atomic.
+  bool needs_response() const { return is_read() || is_atomic() || is_placement(); }
+  /// Done here and then, without a packet: takes no PSN, and ends when all before it have ended.
+  bool is_local() const { return opcode == WrOpcode::kLocalInv || opcode == WrOpcode::kBindMw; }
+  bool is_answered() const { return received == psn_count; }
 };
 
-/// A READ or atomic that the responder executed or executes, kept for duplicates (9.7.5.1.5,
-/// responder resources).
+/// A READ, atomic, FLUSH or ATOMIC WRITE that the responder executed or executes, kept for
+/// duplicates (9.7.5.1.5, responder resources).
 struct ResponderResource {
+  enum class Kind : std::uint8_t {
+    kRead,
+    kAtomic,
+    kPlacement,  ///< FLUSH or ATOMIC WRITE: answered without bytes.
+  };
   std::uint32_t next = kNoIndex;  ///< The later request.
   Psn first_psn;
   std::uint32_t psn_count = 1;
@@ -58,7 +68,7 @@ struct ResponderResource {
   std::uint32_t length = 0;
   std::uint64_t va = 0;
   std::uint64_t original = 0;  ///< Atomic: what the word held.
-  bool is_atomic = false;
+  Kind kind = Kind::kRead;
   bool is_replay = false;  ///< Was answered once: the requester that moved on needs it no more.
   bool starts_anew =
       false;  ///< The next response packet opens a response: FIRST or ONLY, not MIDDLE.

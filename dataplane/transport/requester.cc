@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "dataplane/transport/completer.h"
+#include "dataplane/transport/local_operations.h"
 #include "dataplane/transport/recovery.h"
 #include "rocemu/base/check.h"
 
@@ -15,6 +16,9 @@ constexpr std::uint32_t kMaxPsnsOutstanding = 1u << 23;  // 9.7.7.1
 // A READ asks for so many packets at once, so that all that is outstanding can be told apart by
 // signed distance.
 constexpr std::uint32_t kMaxReadPackets = 1u << 22;
+
+// Work requests that send nothing and are done in one go.
+constexpr std::uint32_t kMaxLocalInTurn = 256;
 
 // How long a QP waits when the shard has no send record left.
 constexpr Duration kBeginDelay = microseconds(50);
@@ -34,6 +38,7 @@ WcStatus check_request(const SendWorkRequest& wr, const Qp& qp) {
   switch (wr.opcode) {
     case WrOpcode::kSend:
     case WrOpcode::kSendWithImm:
+    case WrOpcode::kSendWithInv:
     case WrOpcode::kRdmaWrite:
     case WrOpcode::kRdmaWriteWithImm:
       return wr.length <= kMaxMessageBytes ? WcStatus::kSuccess : WcStatus::kLocLenErr;
@@ -50,15 +55,19 @@ WcStatus check_request(const SendWorkRequest& wr, const Qp& qp) {
       return wr.length == 8 ? WcStatus::kSuccess : WcStatus::kLocLenErr;
     case WrOpcode::kLocalInv:
     case WrOpcode::kBindMw:
-    case WrOpcode::kSendWithInv:
+      return (wr.flags & kSendInline) == 0 ? WcStatus::kSuccess : WcStatus::kLocQpOpErr;
     case WrOpcode::kFlush:
+      return wr.length == 0 && qp.attr.max_rd_atomic != 0 ? WcStatus::kSuccess
+                                                          : WcStatus::kLocQpOpErr;
     case WrOpcode::kAtomicWrite:
-      break;
+      if (qp.attr.max_rd_atomic == 0) return WcStatus::kLocQpOpErr;
+      return wr.length == 8 ? WcStatus::kSuccess : WcStatus::kLocLenErr;
   }
   return WcStatus::kLocQpOpErr;
 }
 
 bool must_wait(const Qp& qp, const SendWorkRequest& wr, const SendRecord& record) {
+  if (record.is_local()) return must_local_wait(qp, wr);
   if ((wr.flags & kSendFence) != 0 && qp.reads_outstanding != 0) return true;
   if (record.needs_response() && qp.reads_outstanding >= qp.attr.max_rd_atomic) return true;
   const auto outstanding = static_cast<std::uint32_t>(distance(qp.unacked_psn, qp.next_psn));
@@ -74,10 +83,15 @@ void append_record(Shard& shard, Qp& qp, std::uint32_t index) {
   qp.record_tail = index;
 }
 
-// Begins the work request at sq_next: numbers it and makes it the one being sent. False: it must
-// wait, or there is none.
-bool begin_request(Shard& shard, Qp& qp, Time now) {
-  if (qp.state != QpState::kRts || qp.sq_next == qp.sq_published) return false;
+enum class Begun : std::uint8_t {
+  kNothing,  ///< It must wait, has failed, or there is none.
+  kRequest,  ///< It is the one being sent.
+  kLocal,    ///< It sends nothing and is done.
+};
+
+// Begins the work request at sq_next: numbers it and makes it the one being sent, or does it.
+Begun begin_request(Shard& shard, Qp& qp, Time now) {
+  if (qp.state != QpState::kRts || qp.sq_next == qp.sq_published) return Begun::kNothing;
   const SendWorkRequest* wr = read_send(shard, qp, qp.sq_next);
   SendRecord record;
   record.wr_id = shard.send_wr.wr_id;  // there even when the rest is nonsense
@@ -93,28 +107,49 @@ bool begin_request(Shard& shard, Qp& qp, Time now) {
     record.is_signaled |= (wr->flags & kSendSignaled) != 0;
     record.failure = check_request(*wr, qp);
     record.is_refused = record.failure != WcStatus::kSuccess;
-    if (!record.is_refused && !record.is_atomic()) {
+    if (record.is_local()) {
+      record.psn_count = 0;
+    } else if (!record.is_refused && !record.is_atomic() && !record.is_placement()) {
       record.psn_count = packets_of(record.length, qp.path_mtu);
     }
-    if (!record.is_refused && must_wait(qp, *wr, record)) return false;
+    if (!record.is_refused && must_wait(qp, *wr, record)) return Begun::kNothing;
   }
   const auto index = shard.records.acquire();
   if (!index) {
     set_timer(shard, qp, TimerKind::kBegin, now + kBeginDelay);
-    return false;
+    return Begun::kNothing;
+  }
+  if (record.is_local() && !record.is_refused) {
+    record.failure = run_local(shard, qp, *wr);
+    record.is_refused = record.failure != WcStatus::kSuccess;
   }
   shard.records[*index] = record;
   append_record(shard, qp, *index);
   ++qp.sq_next;
+  if (record.is_local() && !record.is_refused) {
+    settle_head(shard, qp, now);
+    return Begun::kLocal;
+  }
   qp.tx_record = *index;
   qp.tx_packet = 0;
   if (record.is_refused) {
     settle_head(shard, qp, now);
-    return false;
+    return Begun::kNothing;
   }
   qp.next_psn = record.last_psn().next();
   if (record.needs_response()) ++qp.reads_outstanding;
-  return true;
+  return Begun::kRequest;
+}
+
+// Begins requests up to the next one that sends something. False: there is none now. Others have
+// their turn after many that send nothing.
+bool begin_next(Shard& shard, Qp& qp, Time now) {
+  for (std::uint32_t i = 0; i < kMaxLocalInTurn; ++i) {
+    const Begun begun = begin_request(shard, qp, now);
+    if (begun != Begun::kLocal) return begun == Begun::kRequest;
+  }
+  schedule(shard, qp);
+  return false;
 }
 
 struct Segment {
@@ -138,6 +173,9 @@ wire::Opcode data_opcode(WrOpcode opcode, bool is_first, bool is_last) {
       return pick(is_first, is_last, {kRcSendFirst, kRcSendMiddle, kRcSendLast, kRcSendOnly});
     case WrOpcode::kSendWithImm:
       return pick(is_first, is_last, {kRcSendFirst, kRcSendMiddle, kRcSendLastImm, kRcSendOnlyImm});
+    case WrOpcode::kSendWithInv:
+      return pick(is_first, is_last,
+                  {kRcSendFirst, kRcSendMiddle, kRcSendLastInvalidate, kRcSendOnlyInvalidate});
     case WrOpcode::kRdmaWriteWithImm:
       return pick(is_first, is_last,
                   {kRcWriteFirst, kRcWriteMiddle, kRcWriteLastImm, kRcWriteOnlyImm});
@@ -158,6 +196,10 @@ Segment next_segment(const Qp& qp, const SendRecord& record) {
   } else if (record.is_atomic()) {
     segment.opcode = record.opcode == WrOpcode::kAtomicCmpAndSwp ? wire::Opcode::kRcCompareSwap
                                                                  : wire::Opcode::kRcFetchAdd;
+  } else if (record.is_placement()) {
+    segment.opcode =
+        record.opcode == WrOpcode::kFlush ? wire::Opcode::kRcFlush : wire::Opcode::kRcAtomicWrite;
+    segment.length = record.length;
   } else {
     const bool is_last = qp.tx_packet + 1 == record.psn_count;
     segment.opcode = data_opcode(record.opcode, qp.tx_packet == 0, is_last);
@@ -189,10 +231,14 @@ wire::Packet transport_headers(const Shard& shard, const Qp& qp, const SendRecor
   packet.bth.ack_req = needs_ack(shard, qp, segment);
   packet.bth.psn = segment.psn;
   packet.imm.value = wr.immediate;
+  packet.ieth.rkey = wr.invalidate_rkey;
   if (record.is_atomic()) {
     const bool is_swap = record.opcode == WrOpcode::kAtomicCmpAndSwp;
     packet.atomic = {wr.remote_va, wr.rkey, is_swap ? wr.swap : wr.compare_add,
                      is_swap ? wr.compare_add : 0};
+  } else if (record.opcode == WrOpcode::kFlush) {
+    packet.feth = {wr.flush.type, wr.flush.level};
+    packet.reth = {wr.remote_va, wr.rkey, wr.flush.length};
   } else {
     const std::uint64_t skip = record.is_read() ? segment.offset : 0;
     const std::uint64_t asked =
@@ -252,14 +298,15 @@ void advance(Shard& shard, Qp& qp, SendRecord& record, const Segment& segment, T
 void skip_what_is_done(Shard& shard, Qp& qp) {
   while (qp.tx_record != kNoIndex) {
     const SendRecord& record = shard.records[qp.tx_record];
-    if (!record.needs_response()) {
+    if (record.failure != WcStatus::kSuccess) return;
+    if (!record.needs_response() && !record.is_local()) {
       const std::int32_t done = distance(record.first_psn, qp.unacked_psn);
       if (done > static_cast<std::int32_t>(qp.tx_packet)) {
         qp.tx_packet = static_cast<std::uint32_t>(done);
       }
       return;
     }
-    if (!record.is_answered()) {
+    if (record.needs_response() && !record.is_answered()) {
       qp.tx_packet = std::max(qp.tx_packet, record.received);
       return;
     }
@@ -303,7 +350,7 @@ void on_doorbell(Shard& shard, Qp& qp, Time now) {
 Planned plan_request(Shard& shard, Qp& qp, Time now, std::byte* payload, FramePlan& plan) {
   skip_what_is_done(shard, qp);
   if (!can_send(shard, qp)) return Planned::kNothing;
-  if (qp.tx_record == kNoIndex && !begin_request(shard, qp, now)) return Planned::kNothing;
+  if (qp.tx_record == kNoIndex && !begin_next(shard, qp, now)) return Planned::kNothing;
   SendRecord& record = shard.records[qp.tx_record];
   if (!is_window_open(shard, qp, record)) return Planned::kNothing;
   const SendWorkRequest* wr = read_begun(shard, qp, record);

@@ -70,7 +70,7 @@ bool execute_again(Shard& shard, Qp& qp, const wire::Packet& packet) {
     return false;
   }
   if (reth.dma_length != 0 &&
-      shard.regions.lookup(reth.rkey, qp.pd, reth.va, reth.dma_length, memory::kAccessRemoteRead)
+      lookup_remote(shard, qp, reth.rkey, reth.va, reth.dma_length, memory::kAccessRemoteRead)
               .fault != memory::MrFault::kNone) {
     return false;
   }
@@ -137,7 +137,8 @@ void finish_packet(Shard& shard, Qp& qp, std::uint32_t index) {
   --qp.due_resources;
   resource.is_replay = true;
   const bool is_pool_half_full = shard.resources.in_use() > shard.resources.capacity() / 2;
-  if (!resource.is_atomic && is_pool_half_full) release(shard, qp, index);
+  if (resource.kind == ResponderResource::Kind::kRead && is_pool_half_full)
+    release(shard, qp, index);
 }
 
 void cancel_due(Shard& shard, Qp& qp) {
@@ -156,7 +157,8 @@ bool replay_read(Shard& shard, Qp& qp, const wire::Packet& packet) {
   const std::uint32_t index = find_resource(shard, qp, packet.bth.psn);
   if (index == kNoIndex) return execute_again(shard, qp, packet);
   ResponderResource& resource = shard.resources[index];
-  if (resource.is_atomic || packet.reth.rkey != resource.rkey) return false;
+  if (resource.kind != ResponderResource::Kind::kRead || packet.reth.rkey != resource.rkey)
+    return false;
   const auto first = static_cast<std::uint32_t>(distance(resource.first_psn, packet.bth.psn));
   const std::uint64_t skip = std::uint64_t{first} * qp.path_mtu;
   // Inside what was asked for at first (C9-106): the same bytes at the same PSNs.
@@ -173,9 +175,9 @@ bool replay_read(Shard& shard, Qp& qp, const wire::Packet& packet) {
   return true;
 }
 
-bool replay_atomic(Shard& shard, Qp& qp, const wire::Packet& packet) {
+bool replay_result(Shard& shard, Qp& qp, const wire::Packet& packet, ResponderResource::Kind kind) {
   const std::uint32_t index = find_resource(shard, qp, packet.bth.psn);
-  if (index == kNoIndex || !shard.resources[index].is_atomic) return false;
+  if (index == kNoIndex || shard.resources[index].kind != kind) return false;
   if (!shard.resources[index].is_due()) make_due(shard, qp, shard.resources[index]);
   return true;
 }

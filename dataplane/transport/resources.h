@@ -1,8 +1,8 @@
-// Responder resources: the READs and atomics that a responder keeps so that it can answer them
-// again (9.7.5.1.5), in PSN order. A QP keeps as many as it may have outstanding; the oldest gives
-// way. The result of an atomic is kept in any case. A READ is kept while the shard's pool is at
-// least half empty; else it is forgotten once answered, and a duplicate is executed anew, so that
-// idle QPs do not use the pool up.
+// Responder resources: the READs, atomics, FLUSHes and ATOMIC WRITEs that a responder keeps so that
+// it can answer them again (9.7.5.1.5), in PSN order. A QP keeps as many as it may have
+// outstanding; the oldest gives way. The result of all but READs is kept in any case. A READ is
+// kept while the shard's pool is at least half empty; else it is forgotten once answered, and a
+// duplicate is executed anew, so that idle QPs do not use the pool up.
 #pragma once
 
 #include "dataplane/transport/shard.h"
@@ -32,8 +32,9 @@ void cancel_due_after(Shard& shard, Qp& qp, Psn psn);
 /// A READ that was seen before, maybe from a later packet on: answers it again. False when it is
 /// no legal duplicate.
 bool replay_read(Shard& shard, Qp& qp, const wire::Packet& packet);
-/// An atomic that was executed before: answers with the saved result. False when none is kept.
-bool replay_atomic(Shard& shard, Qp& qp, const wire::Packet& packet);
+/// A request that is executed once, and was: answers with the saved result. False when none of this
+/// kind is kept.
+bool replay_result(Shard& shard, Qp& qp, const wire::Packet& packet, ResponderResource::Kind kind);
 
 /// Response packets that `length` bytes take.
 std::uint32_t read_packets(std::uint32_t length, std::uint32_t path_mtu);

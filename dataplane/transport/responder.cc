@@ -5,8 +5,10 @@
 #include "dataplane/memory/moves.h"
 #include "dataplane/transport/classify.h"
 #include "dataplane/transport/completion.h"
+#include "dataplane/transport/placement.h"
 #include "dataplane/transport/receive_queue.h"
 #include "dataplane/transport/resources.h"
+#include "dataplane/transport/responder_steps.h"
 #include "rocemu/base/check.h"
 
 namespace rocemu::transport {
@@ -46,16 +48,7 @@ void stop(Shard& shard, Qp& qp, wire::NakCode code, Psn psn, Time now,
   enter_error(shard, qp, now, cause);
 }
 
-// Refuses a request on its arrival. Those before it in the burst are ended first.
-DropReason refuse(Shard& shard, Qp& qp, wire::NakCode code, Psn psn, Time now) {
-  commit_for(shard, qp, now);
-  if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
-  const AsyncEventType cause = event_of(code);
-  stop(shard, qp, code, psn, now, &cause);
-  return DropReason::none;
-}
-
-// The same, and the receive in use ends in error.
+// As refuse(), and the receive in use ends in error.
 DropReason refuse_receive(Shard& shard, Qp& qp, WcStatus status, wire::NakCode code, Psn psn,
                           Time now) {
   commit_for(shard, qp, now);
@@ -80,23 +73,6 @@ DropReason refuse_not_ready(Shard& shard, Qp& qp, Psn psn) {
   // What follows is dropped until this packet comes again; rxe reports a sequence error for it.
   qp.is_nak_sent = !shard.config.is_rxe;
   return DropReason::none;
-}
-
-void accept(Shard& shard, Qp& qp, const wire::Packet& packet, std::uint32_t psn_count) {
-  qp.expected_psn = packet.bth.psn + static_cast<std::int32_t>(psn_count);
-  qp.acked_psn = qp.expected_psn.prev();
-  qp.is_nak_sent = qp.owes_sequence_nak = false;
-  // A NAK that was not sent yet would ask for this very packet.
-  if (qp.pending_response == PendingResponse::kNak) qp.pending_response = PendingResponse::kAck;
-  qp.stats.rx_payload_bytes += packet.payload.size();
-  shard.counters.add(Counter::rx_payload_bytes, packet.payload.size());
-  const wire::OpcodeInfo& info = packet.info();
-  if (info.ends_message()) {
-    qp.msn = (qp.msn + 1) & kMsnMask;
-    qp.incoming = Incoming::kNone;
-  } else {
-    qp.incoming = info.operation == wire::Operation::kSend ? Incoming::kSend : Incoming::kWrite;
-  }
 }
 
 // One action for the packet's moves since `first_move`.
@@ -134,6 +110,9 @@ Completion receive_completion(const Qp& qp, const wire::Packet& packet, std::uin
   if (packet.info().has(wire::kHasImmDt)) {
     completion.immediate_or_rkey = packet.imm.value;
     completion.flags = kWcWithImm;
+  } else if (packet.info().has(wire::kHasIeth)) {
+    completion.immediate_or_rkey = packet.ieth.rkey;
+    completion.flags = kWcWithInv;
   }
   return completion;
 }
@@ -167,10 +146,16 @@ DropReason on_send(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
     return refuse_receive(shard, qp, WcStatus::kLocProtErr, wire::NakCode::kRemoteOperationalError,
                           psn, now);
   }
+  if (info.has(wire::kHasIeth) && !shard.regions.invalidate(packet.ieth.rkey, {qp.pd, qp.number})) {
+    shard.counters.add(Counter::key_violations);
+    shard.move_count = first_move;
+    return refuse_receive(shard, qp, WcStatus::kRemInvReqErr, wire::NakCode::kRemoteAccessError,
+                          psn, now);
+  }
   if (plan.direct != nullptr) plan_direct(shard, plan.direct, packet.payload);
   Action& action = add_action(shard, qp, packet, first_move);
   qp.incoming_offset += bytes;
-  accept(shard, qp, packet, 1);
+  accept_request(shard, qp, packet, 1);
   if (info.ends_message()) {
     action.completes = true;
     action.completion =
@@ -187,8 +172,7 @@ bool open_write(Shard& shard, Qp& qp, const wire::Reth& reth) {
   qp.write_length = reth.dma_length;
   qp.incoming_offset = 0;
   if (reth.dma_length == 0) return true;
-  return shard.regions
-             .lookup(reth.rkey, qp.pd, reth.va, reth.dma_length, memory::kAccessRemoteWrite)
+  return lookup_remote(shard, qp, reth.rkey, reth.va, reth.dma_length, memory::kAccessRemoteWrite)
              .fault == memory::MrFault::kNone;
 }
 
@@ -219,8 +203,9 @@ DropReason on_write(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) 
   if (takes_receive && !has_receive(shard, qp)) return refuse_not_ready(shard, qp, psn);
   const std::uint32_t first_move = shard.move_count;
   if (bytes != 0) {
-    const memory::MrView view = shard.regions.lookup(
-        qp.write_rkey, qp.pd, qp.write_va + qp.incoming_offset, bytes, memory::kAccessRemoteWrite);
+    const memory::MrView view =
+        lookup_remote(shard, qp, qp.write_rkey, qp.write_va + qp.incoming_offset, bytes,
+                      memory::kAccessRemoteWrite);
     if (view.fault != memory::MrFault::kNone) {
       shard.counters.add(Counter::key_violations);
       return refuse(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
@@ -231,7 +216,7 @@ DropReason on_write(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) 
   }
   Action& action = add_action(shard, qp, packet, first_move);
   qp.incoming_offset += bytes;
-  accept(shard, qp, packet, 1);
+  accept_request(shard, qp, packet, 1);
   if (takes_receive) {
     action.completes = true;
     // Only its wr_id is used: an immediate scatters nothing.
@@ -251,7 +236,7 @@ DropReason on_read(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
     return refuse(shard, qp, wire::NakCode::kInvalidRequest, psn, now);
   }
   if (reth.dma_length != 0 &&
-      shard.regions.lookup(reth.rkey, qp.pd, reth.va, reth.dma_length, memory::kAccessRemoteRead)
+      lookup_remote(shard, qp, reth.rkey, reth.va, reth.dma_length, memory::kAccessRemoteRead)
               .fault != memory::MrFault::kNone) {
     shard.counters.add(Counter::key_violations);
     return refuse(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
@@ -267,7 +252,7 @@ DropReason on_read(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
   resource.rkey = reth.rkey;
   resource.va = reth.va;
   resource.length = reth.dma_length;
-  accept(shard, qp, packet, resource.psn_count);
+  accept_request(shard, qp, packet, resource.psn_count);
   resource.msn = qp.msn;
   make_due(shard, qp, resource);
   return DropReason::none;
@@ -282,11 +267,13 @@ DropReason on_atomic(Shard& shard, Qp& qp, const wire::Packet& packet, Time now)
     return refuse(shard, qp, wire::NakCode::kInvalidRequest, psn, now);
   }
   const memory::MrView view =
-      shard.regions.lookup(eth.rkey, qp.pd, eth.va, 8, memory::kAccessRemoteAtomic);
+      lookup_remote(shard, qp, eth.rkey, eth.va, 8, memory::kAccessRemoteAtomic);
   if (view.fault != memory::MrFault::kNone) {
     shard.counters.add(Counter::key_violations);
     return refuse(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
   }
+  // Aligned for the peer is not aligned here when the addresses count from another beginning.
+  if ((view.client_va & 7) != 0) return refuse(shard, qp, wire::NakCode::kInvalidRequest, psn, now);
   commit_moves(shard, now);  // earlier WRITEs of any QP come before
   if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
   const MakeResult made = make_resource(shard, qp);
@@ -311,14 +298,18 @@ DropReason on_atomic(Shard& shard, Qp& qp, const wire::Packet& packet, Time now)
   ResponderResource& resource = shard.resources[made.index];
   resource.first_psn = psn;
   resource.psn_count = 1;
-  resource.is_atomic = true;
+  resource.kind = ResponderResource::Kind::kAtomic;
   resource.original = op.original;
-  accept(shard, qp, packet, 1);
+  accept_request(shard, qp, packet, 1);
   shard.counters.add(Counter::rx_payload_bytes, 8);
   qp.stats.rx_payload_bytes += 8;
   resource.msn = qp.msn;
   make_due(shard, qp, resource);
   return DropReason::none;
+}
+
+bool is_placement(wire::Operation operation) {
+  return operation == wire::Operation::kFlush || operation == wire::Operation::kAtomicWrite;
 }
 
 DropReason on_duplicate(Shard& shard, Qp& qp, const wire::Packet& packet) {
@@ -327,8 +318,13 @@ DropReason on_duplicate(Shard& shard, Qp& qp, const wire::Packet& packet) {
   if (operation == wire::Operation::kReadRequest) {
     return replay_read(shard, qp, packet) ? DropReason::none : DropReason::invalid_duplicate;
   }
-  if (operation == wire::Operation::kCompareSwap || operation == wire::Operation::kFetchAdd) {
-    return replay_atomic(shard, qp, packet) ? DropReason::none : DropReason::invalid_duplicate;
+  const bool is_atomic =
+      operation == wire::Operation::kCompareSwap || operation == wire::Operation::kFetchAdd;
+  if (is_atomic || is_placement(operation)) {
+    const auto kind =
+        is_atomic ? ResponderResource::Kind::kAtomic : ResponderResource::Kind::kPlacement;
+    return replay_result(shard, qp, packet, kind) ? DropReason::none
+                                                  : DropReason::invalid_duplicate;
   }
   // Whatever was executed is acknowledged again, up to the newest (C9-105).
   schedule_ack(shard, qp);
@@ -365,9 +361,18 @@ DropReason execute(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
     case wire::Operation::kCompareSwap:
     case wire::Operation::kFetchAdd:
       return on_atomic(shard, qp, packet, now);
+    case wire::Operation::kFlush:
+      return on_flush(shard, qp, packet, now);
+    case wire::Operation::kAtomicWrite:
+      return on_atomic_write(shard, qp, packet, now);
     default:
       return DropReason::unknown_opcode;  // classify_request lets no other through
   }
+}
+
+// Others are answered by a response of their own.
+bool is_acknowledged(wire::Operation operation) {
+  return operation == wire::Operation::kSend || operation == wire::Operation::kWrite;
 }
 
 wire::Packet response_headers(const Shard& shard, const Qp& qp, wire::Opcode opcode, Psn psn) {
@@ -431,8 +436,8 @@ bool plan_read_response(Shard& shard, Qp& qp, const ResponderResource& resource,
   const auto bytes =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(qp.path_mtu, resource.length - offset));
   if (bytes != 0) {
-    const memory::MrView view = shard.regions.lookup(resource.rkey, qp.pd, resource.va + offset,
-                                                     bytes, memory::kAccessRemoteRead);
+    const memory::MrView view = lookup_remote(shard, qp, resource.rkey, resource.va + offset, bytes,
+                                              memory::kAccessRemoteRead);
     if (view.fault != memory::MrFault::kNone) return false;
     if (memory::is_direct(view, bytes)) {
       plan.direct = memory::direct_at(view);
@@ -455,6 +460,31 @@ bool plan_read_response(Shard& shard, Qp& qp, const ResponderResource& resource,
 }
 
 }  // namespace
+
+void accept_request(Shard& shard, Qp& qp, const wire::Packet& packet, std::uint32_t psn_count) {
+  qp.expected_psn = packet.bth.psn + static_cast<std::int32_t>(psn_count);
+  qp.acked_psn = qp.expected_psn.prev();
+  qp.is_nak_sent = qp.owes_sequence_nak = false;
+  // A NAK that was not sent yet would ask for this very packet.
+  if (qp.pending_response == PendingResponse::kNak) qp.pending_response = PendingResponse::kAck;
+  qp.stats.rx_payload_bytes += packet.payload.size();
+  shard.counters.add(Counter::rx_payload_bytes, packet.payload.size());
+  const wire::OpcodeInfo& info = packet.info();
+  if (info.ends_message()) {
+    qp.msn = (qp.msn + 1) & kMsnMask;
+    qp.incoming = Incoming::kNone;
+  } else {
+    qp.incoming = info.operation == wire::Operation::kSend ? Incoming::kSend : Incoming::kWrite;
+  }
+}
+
+DropReason refuse(Shard& shard, Qp& qp, wire::NakCode code, Psn psn, Time now) {
+  commit_for(shard, qp, now);
+  if (qp.state == QpState::kErr) return DropReason::qp_not_ready;
+  const AsyncEventType cause = event_of(code);
+  stop(shard, qp, code, psn, now, &cause);
+  return DropReason::none;
+}
 
 DropReason on_request(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
   if (qp.state == QpState::kRtr && !qp.is_communication_established) {
@@ -485,7 +515,7 @@ DropReason on_request(Shard& shard, Qp& qp, const wire::Packet& packet, Time now
   }
   const bool is_executed = qp.expected_psn != packet.bth.psn;
   if (reason == DropReason::none && is_executed && packet.bth.ack_req &&
-      qp.state != QpState::kErr && packet.info().carries_payload) {
+      qp.state != QpState::kErr && is_acknowledged(packet.info().operation)) {
     schedule_ack(shard, qp);
   }
   return reason;
@@ -510,7 +540,7 @@ Planned plan_response(Shard& shard, Qp& qp, Time now, std::byte* payload, FrameP
   if (qp.due_resources != 0) {
     const std::uint32_t index = oldest_due(shard, qp);
     const ResponderResource& resource = shard.resources[index];
-    if (resource.is_atomic) {
+    if (resource.kind == ResponderResource::Kind::kAtomic) {
       plan_atomic_result(shard, qp, resource, payload, plan);
     } else if (!plan_read_response(shard, qp, resource, payload, plan)) {
       shard.counters.add(Counter::key_violations);

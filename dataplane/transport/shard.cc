@@ -10,8 +10,8 @@
 namespace rocemu::transport {
 
 Shard::Shard(const ShardConfig& shard_config, QueuePort& queue_port,
-             memory::MemoryPort& memory_port, const memory::MrTable& mr_table,
-             EventSink& event_sink, CounterBlock& counter_block)
+             memory::MemoryPort& memory_port, memory::MrTable& mr_table, EventSink& event_sink,
+             CounterBlock& counter_block)
     : config(shard_config),
       queues(queue_port),
       memory(memory_port),
@@ -105,6 +105,11 @@ const SendWorkRequest* read_begun(Shard& shard, const Qp& qp, const SendRecord& 
 void forget_work_requests(Shard& shard) {
   shard.send_wr_qp = kNoIndex;
   shard.recv_wr_qp = kNoIndex;
+}
+
+memory::MrView lookup_remote(const Shard& shard, const Qp& qp, std::uint32_t rkey, std::uint64_t va,
+                             std::uint64_t length, std::uint32_t access) {
+  return shard.regions.lookup_remote(rkey, {qp.pd, qp.number}, va, length, access);
 }
 
 SgePlan plan_sges(Shard& shard, const Qp& qp, std::span<const Sge> sges, SgeRange range,

@@ -54,12 +54,12 @@ inline constexpr std::size_t kMaxMovesPerPacket = kMaxSge * 3;
 
 struct Shard {
   Shard(const ShardConfig& shard_config, QueuePort& queue_port, memory::MemoryPort& memory_port,
-        const memory::MrTable& mr_table, EventSink& event_sink, CounterBlock& counter_block);
+        memory::MrTable& mr_table, EventSink& event_sink, CounterBlock& counter_block);
 
   ShardConfig config;
   QueuePort& queues;
   memory::MemoryPort& memory;
-  const memory::MrTable& regions;
+  memory::MrTable& regions;
   EventSink& events;
   CounterBlock& counters;
 
@@ -112,6 +112,10 @@ const SendWorkRequest* read_send(Shard& shard, const Qp& qp, std::uint32_t index
 const SendWorkRequest* read_begun(Shard& shard, const Qp& qp, const SendRecord& record);
 /// Forgets the cached copies: rings may have changed.
 void forget_work_requests(Shard& shard);
+
+/// Checks an rkey for a request of the QP's peer, and says where the bytes are.
+memory::MrView lookup_remote(const Shard& shard, const Qp& qp, std::uint32_t rkey, std::uint64_t va,
+                             std::uint64_t length, std::uint32_t access);
 
 /// Plans the moves for bytes [offset, offset + length) of an SGE list. `local` is the frame's side.
 /// Returns a fault when a piece fails key, range, right or PD; moves planned so far are then

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/memory/mr_table.h"
 #include "dataplane/transport/transport_limits.h"
 #include "rocemu/base/ids.h"
 
@@ -44,6 +45,13 @@ struct Sge {
   std::uint32_t lkey = 0;
 };
 
+/// What a FLUSH is about; values are those of the wire (wire::Feth), whatever they are.
+struct FlushRange {
+  std::uint32_t length = 0;
+  std::uint8_t type = 0;
+  std::uint8_t level = 0;
+};
+
 /// A send work request: the ring's WQE, copied and then checked (opcode known, SGE count and inline
 /// length within the QP's limits, sum of lengths not above kMaxMessageBytes).
 struct SendWorkRequest {
@@ -59,6 +67,8 @@ struct SendWorkRequest {
   std::uint32_t remote_qpn = 0;   ///< UD.
   std::uint32_t remote_qkey = 0;  ///< UD.
   std::uint32_t ah_number = 0;    ///< UD: the context's address handle.
+  memory::WindowBind bind;        ///< kBindMw.
+  FlushRange flush;               ///< kFlush; at remote_va and rkey.
   std::uint32_t length = 0;       ///< Total of the SGEs or of the inline data.
   std::uint32_t sge_count = 0;    ///< 0 with inline data.
   std::array<Sge, kMaxSge> sges;

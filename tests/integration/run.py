@@ -15,6 +15,7 @@ import cases.basic  # noqa: E402,F401
 import cases.integrity  # noqa: E402,F401
 import cases.matrix  # noqa: E402,F401
 import cases.netdev  # noqa: E402,F401
+import cases.memory  # noqa: E402,F401
 import cases.rdma_core_suite  # noqa: E402,F401
 import cases.robust  # noqa: E402,F401
 import cases.two_daemons  # noqa: E402,F401

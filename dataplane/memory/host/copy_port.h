@@ -21,6 +21,8 @@ class CopyPort final : public MemoryPort {
 
   void move(std::span<Move> moves) override;
   void atomic(AtomicMove& op) override;
+  /// Applications' memory is gone with its process.
+  bool persist(SpaceId) override { return false; }
 
   /// System calls made so far.
   std::uint64_t system_calls() const { return system_calls_; }

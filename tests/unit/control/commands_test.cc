@@ -11,6 +11,7 @@
 #include <chrono>
 
 #include "dataplane/transport/qp_attr.h"
+#include "rocemu/abi/commands.h"
 #include "rocemu/abi/rxe_ring.h"
 #include "rocemu/base/bytes.h"
 #include "tests/unit/control/harness.h"
@@ -78,6 +79,12 @@ constexpr CommandCase kCommandCases[] = {
     {IB_USER_VERBS_CMD_DESTROY_AH, sizeof(ib_uverbs_destroy_ah), 0, false},
     {IB_USER_VERBS_CMD_REG_MR, sizeof(ib_uverbs_reg_mr), sizeof(ib_uverbs_reg_mr_resp), false},
     {IB_USER_VERBS_CMD_DEREG_MR, sizeof(ib_uverbs_dereg_mr), 0, false},
+    {IB_USER_VERBS_CMD_REREG_MR, sizeof(ib_uverbs_rereg_mr), sizeof(ib_uverbs_rereg_mr_resp),
+     false},
+    {IB_USER_VERBS_CMD_ALLOC_MW, sizeof(ib_uverbs_alloc_mw), sizeof(ib_uverbs_alloc_mw_resp),
+     false},
+    {IB_USER_VERBS_CMD_DEALLOC_MW, sizeof(ib_uverbs_dealloc_mw), 0, false},
+    {abi::kCommandAdviseMr, sizeof(abi::AdviseMr), 8 * abi::kMaxAdvisedRanges, false},
     {IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, sizeof(ib_uverbs_create_comp_channel), 4, false},
     {IB_USER_VERBS_CMD_CREATE_CQ, sizeof(ib_uverbs_create_cq), kCqOut, false},
     {IB_USER_VERBS_CMD_RESIZE_CQ, sizeof(ib_uverbs_resize_cq), 24, false},
@@ -136,6 +143,7 @@ TEST_F(Commands, HandlesThatNameNothingAreInvalid) {
     EXPECT_EQ(destroy_cq(handle), EINVAL);
     EXPECT_EQ(destroy_qp(handle), EINVAL);
     EXPECT_EQ(destroy(IB_USER_VERBS_CMD_DEREG_MR, ib_uverbs_dereg_mr{handle}), EINVAL);
+    EXPECT_EQ(destroy(IB_USER_VERBS_CMD_DEALLOC_MW, ib_uverbs_dealloc_mw{handle}), EINVAL);
     EXPECT_EQ(destroy(IB_USER_VERBS_CMD_DESTROY_AH, ib_uverbs_destroy_ah{handle}), EINVAL);
     EXPECT_EQ(destroy(IB_USER_VERBS_CMD_RESIZE_CQ, ib_uverbs_resize_cq{0, handle, 5}, 24), EINVAL);
     EXPECT_EQ(client_.to_init(handle), EINVAL);
@@ -255,11 +263,9 @@ TEST_F(Commands, WhatTheDeviceDoesNotHaveIsNotSupported) {
   EXPECT_EQ(client_.plain(IB_USER_VERBS_CMD_CREATE_QP, in, kQpOut).error, EINVAL);
   EXPECT_EQ(client_.plain(IB_USER_VERBS_CMD_CREATE_SRQ, ib_uverbs_create_srq{}, 16).error,
             EOPNOTSUPP);
-  EXPECT_EQ(client_.plain(IB_USER_VERBS_CMD_ALLOC_MW, ib_uverbs_alloc_mw{}, 8).error, EOPNOTSUPP);
   const auto device = client_.plain(IB_USER_VERBS_CMD_QUERY_DEVICE, ib_uverbs_query_device{},
                                     sizeof(ib_uverbs_query_device_resp));
   EXPECT_EQ(device.as<ib_uverbs_query_device_resp>().max_srq, 0u);
-  EXPECT_EQ(device.as<ib_uverbs_query_device_resp>().max_mw, 0u);
 }
 
 TEST_F(Commands, CompletionQueueSizesAreBounded) {
@@ -295,7 +301,7 @@ TEST_F(Commands, OnlyMappedMemoryWithTheRightsIsRegistered) {
   EXPECT_NE(reg_mr(pd, at, ~std::uint64_t{0}, 0).error, 0);
   EXPECT_NE(reg_mr(pd, 0xffff'8000'0000'0000, 4096, 0).error, 0);
   EXPECT_EQ(reg_mr(pd, at, 4096, 2).error, EINVAL);  // remote write without local write
-  EXPECT_EQ(reg_mr(pd, at, 4096, 1 << 6).error, EOPNOTSUPP);
+  EXPECT_EQ(reg_mr(pd, at, 4096, 1 << 9).error, EOPNOTSUPP);
   EXPECT_EQ(reg_mr(pd + 1, at, 4096, 0).error, EINVAL);
   EXPECT_EQ(dealloc_pd(pd), EBUSY);
   ::munmap(memory, 3 * 4096);

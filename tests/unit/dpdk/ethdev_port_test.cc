@@ -228,7 +228,7 @@ TEST(WorkerOnPorts, FramesPassBetweenTwoPortsOfOneWorker) {
   WorkerBlock stats;
   std::array<CounterBlock, 2> counters;
   memory::PlainPort memory;
-  const memory::MrTable regions(16, Prng(1));
+  memory::MrTable regions(16, Prng(1));
   Worker worker({}, stats);
   engine::EngineConfig engine;
   engine.limits = {.max_qps = 64, .max_cqs = 16, .max_srqs = 1};

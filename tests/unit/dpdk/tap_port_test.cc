@@ -50,7 +50,7 @@ TEST(TapPort, ASleepingWorkerIsWokenByFrames) {
   WorkerBlock stats;
   CounterBlock counters;
   memory::PlainPort memory;
-  const memory::MrTable regions(16, Prng(1));
+  memory::MrTable regions(16, Prng(1));
   WorkerConfig config;
   config.max_poll_interval = seconds(100);  // polling alone would fail the test
   Worker worker(config, stats);

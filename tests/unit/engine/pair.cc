@@ -121,7 +121,26 @@ void write_send(std::byte* wqe, transport::WrOpcode opcode, const SendOptions& o
   store(wqe + rxe::kSendOpcode, static_cast<std::uint32_t>(opcode));
   store(wqe + rxe::kSendFlags, o.flags);
   store_be<std::uint32_t>(wqe + rxe::kSendEx, o.immediate);
+  if (opcode == transport::WrOpcode::kLocalInv || opcode == transport::WrOpcode::kSendWithInv) {
+    store(wqe + rxe::kSendEx, o.invalidate_rkey);
+  }
+  if (opcode == transport::WrOpcode::kBindMw) {
+    store(wqe + rxe::kSendMwAddr, o.bind.va);
+    store(wqe + rxe::kSendMwLength, o.bind.length);
+    store(wqe + rxe::kSendMwMrLkey, o.bind.region_lkey);
+    store(wqe + rxe::kSendMwMwRkey, o.bind.window_rkey);
+    store(wqe + rxe::kSendMwRkey, o.bind.new_rkey);
+    store(wqe + rxe::kSendMwAccess, o.bind.access);
+    return;
+  }
   store(wqe + rxe::kSendRemoteAddr, o.remote_va);
+  if (opcode == transport::WrOpcode::kFlush) {
+    store(wqe + rxe::kSendFlushLength, o.flush.length);
+    store(wqe + rxe::kSendFlushRkey, o.rkey);
+    store(wqe + rxe::kSendFlushType, o.flush.type);
+    store(wqe + rxe::kSendFlushLevel, o.flush.level);
+    return;
+  }
   const bool is_atomic = opcode == transport::WrOpcode::kAtomicCmpAndSwp ||
                          opcode == transport::WrOpcode::kAtomicFetchAndAdd;
   if (is_atomic) {
@@ -159,10 +178,15 @@ void Host::post_send(Time now, QpHandle& qp, transport::WrOpcode opcode,
 
 void Host::post_inline(Time now, QpHandle& qp, transport::WrOpcode opcode,
                        std::span<const std::byte> data, const SendOptions& options) {
-  std::byte* wqe = next_send_wqe(qp);
   SendOptions with_flag = options;
   with_flag.flags |= transport::kSendInline;
-  write_send(wqe, opcode, with_flag);
+  post_operand(now, qp, opcode, data, with_flag);
+}
+
+void Host::post_operand(Time now, QpHandle& qp, transport::WrOpcode opcode,
+                        std::span<const std::byte> data, const SendOptions& options) {
+  std::byte* wqe = next_send_wqe(qp);
+  write_send(wqe, opcode, options);
   store(wqe + rxe::kSendDma + rxe::kDmaLength, static_cast<std::uint32_t>(data.size()));
   store(wqe + rxe::kSendDma + rxe::kDmaNumSge, std::uint32_t{0});
   std::ranges::copy(data, wqe + rxe::kSendDma + rxe::kDmaData);
@@ -190,6 +214,7 @@ std::optional<Wc> Host::poll() {
   out.opcode = static_cast<transport::WcOpcode>(load<std::uint32_t>(wc + rxe::kWcOpcode));
   out.byte_length = load<std::uint32_t>(wc + rxe::kWcByteLen);
   out.immediate = load_be<std::uint32_t>(wc + rxe::kWcEx);
+  out.invalidated_rkey = load<std::uint32_t>(wc + rxe::kWcEx);
   out.flags = load<std::uint32_t>(wc + rxe::kWcFlags);
   out.qp = load<std::uint32_t>(wc + rxe::kWcQpNum);
   ++cq_consumer_;

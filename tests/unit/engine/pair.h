@@ -59,6 +59,7 @@ struct Wc {
   transport::WcOpcode opcode{};
   std::uint32_t byte_length = 0;
   std::uint32_t immediate = 0;  ///< Host order.
+  std::uint32_t invalidated_rkey = 0;
   std::uint32_t flags = 0;
   std::uint32_t qp = 0;
 };
@@ -71,6 +72,9 @@ struct SendOptions {
   std::uint32_t rkey = 0;
   std::uint64_t compare_add = 0;
   std::uint64_t swap = 0;
+  std::uint32_t invalidate_rkey = 0;  ///< Of kLocalInv and kSendWithInv.
+  memory::WindowBind bind;            ///< Of kBindMw.
+  transport::FlushRange flush;        ///< Of kFlush.
 };
 
 /// One queue pair of a host with its rings, and the application's side of them.
@@ -97,6 +101,9 @@ class Host {
                  std::span<const transport::Sge> sges, const SendOptions& options);
   void post_inline(Time now, QpHandle& qp, transport::WrOpcode opcode,
                    std::span<const std::byte> data, const SendOptions& options);
+  /// As post_inline, without the flag: the operand of wr_atomic_write.
+  void post_operand(Time now, QpHandle& qp, transport::WrOpcode opcode,
+                    std::span<const std::byte> data, const SendOptions& options);
   void post_recv(QpHandle& qp, std::span<const transport::Sge> sges, std::uint64_t wr_id);
   std::optional<Wc> poll();
   std::vector<Wc> poll_all();

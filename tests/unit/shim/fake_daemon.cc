@@ -390,6 +390,10 @@ bool FakeDaemon::answer_command(Session& session, const abi::MessageHeader& head
     answer.patch = pattern(16);
   } else if (code == IB_USER_VERBS_CMD_DEALLOC_PD) {
     answer.error = ENXIO;
+  } else if (code == IB_USER_VERBS_CMD_REREG_MR &&
+             load<std::uint32_t>(command.data() + 8 + offsetof(ib_uverbs_rereg_mr, mr_handle)) ==
+                 kRefusedMr) {
+    answer.error = ENXIO;
   }
   if (lie == Lie::kWideResponse) answer.response.resize(answer.response.size() + 8);
   if (lie == Lie::kWildPatch) answer.patch_address = reinterpret_cast<std::uint64_t>(&options_);

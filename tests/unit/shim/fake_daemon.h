@@ -48,6 +48,9 @@ struct FakeOptions {
   std::uint32_t protocol_version = abi::kProtocolVersion;
 };
 
+/// The region that REREG_MR is refused for, with ENXIO.
+inline constexpr std::uint32_t kRefusedMr = 0xdead;
+
 class FakeDaemon {
  public:
   explicit FakeDaemon(const FakeOptions& options);

@@ -1,4 +1,4 @@
-// A stand-in for libibverbs with two providers, to test the poll_cq overlay against: it is found
+// A stand-in for libibverbs with two providers, to test the overlay against: it is found
 // under the real library's name and symbol version, and its devices are numbers. Device 0 and 1 are
 // emulated ones with a provider each; device 2 is real hardware, which must be left alone.
 #include <fcntl.h>
@@ -26,8 +26,11 @@ int poll(ibv_cq* cq, int, ibv_wc*) {
 
 extern "C" ibv_context* ibv_open_device(ibv_device* device) {
   const auto number = reinterpret_cast<std::uintptr_t>(device);
-  auto* context = new (std::nothrow) ibv_context{};
-  if (context == nullptr) return nullptr;
+  auto* extended = new (std::nothrow) verbs_context{};
+  if (extended == nullptr) return nullptr;
+  extended->sz = sizeof *extended;
+  ibv_context* context = &extended->context;
+  context->abi_compat = __VERBS_ABI_IS_EXTENDED;
   context->cmd_fd = open(number == 2 ? "/dev/null" : "/dev/infiniband/uverbs0", O_RDWR | O_CLOEXEC);
   context->ops.poll_cq = number == 0 ? poll<0> : number == 1 ? poll<1> : poll<2>;
   return context;
@@ -35,6 +38,10 @@ extern "C" ibv_context* ibv_open_device(ibv_device* device) {
 
 extern "C" int ibv_close_device(ibv_context* context) {
   close(context->cmd_fd);
-  delete context;
+  delete verbs_get_ctx(context);
   return 0;
+}
+
+extern "C" int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) {
+  return 77;  // the library's own was reached
 }

@@ -1,4 +1,4 @@
-// The poll_cq overlay, against fake_verbs.
+// The overlay, against fake_verbs: poll_cq, rereg_mr, advise_mr.
 #include <infiniband/verbs.h>
 
 #include <atomic>
@@ -77,11 +77,83 @@ void overlay_leaves_hardware_alone() {
   EXPECT(yields.load() > 0);
 }
 
+// The fake daemon's answer to any command is a pattern: its first two words.
+constexpr std::uint32_t kFirstWord = 0xa3a2'a1a0;
+constexpr std::uint32_t kSecondWord = 0xa7a6'a5a4;
+constexpr std::uint32_t kRefusedMr = 0xdead;  // as fake_daemon.h says
+
+void rereg_mr_is_a_command_and_updates_the_region() {
+  ibv_context* context = open_verbs(0);
+  ibv_pd old_pd{context, 1};
+  ibv_pd new_pd{context, 2};
+  char memory[64];
+  ibv_mr mr{context, &old_pd, nullptr, 0, 9, 1, 1};
+  const long before = counter("commands");
+  EXPECT(ibv_rereg_mr(&mr, IBV_REREG_MR_CHANGE_PD, &new_pd, nullptr, 0, 0) == 0);
+  EXPECT(mr.pd == &new_pd && mr.addr == nullptr);
+  EXPECT(mr.lkey == kFirstWord && mr.rkey == kSecondWord);
+  EXPECT(ibv_rereg_mr(&mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory, 64, 0) == 0);
+  EXPECT(mr.pd == &new_pd && mr.addr == memory && mr.length == 64);
+  EXPECT(counter("commands") == before + 2);
+  mr.handle = kRefusedMr;
+  errno = 0;
+  EXPECT(ibv_rereg_mr(&mr, IBV_REREG_MR_CHANGE_PD, &old_pd, nullptr, 0, 0) == IBV_REREG_MR_ERR_CMD);
+  EXPECT(errno == ENXIO && mr.pd == &new_pd);
+  EXPECT(ibv_close_device(context) == 0);
+}
+
+void rereg_mr_checks_its_input_first() {
+  ibv_context* context = open_verbs(0);
+  ibv_pd pd{context, 1};
+  ibv_mr mr{context, &pd, nullptr, 0, 9, 1, 1};
+  const long before = counter("commands");
+  constexpr int kMove = IBV_REREG_MR_CHANGE_TRANSLATION;
+  char memory[8];
+  EXPECT(ibv_rereg_mr(&mr, 8, nullptr, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT);
+  EXPECT(ibv_rereg_mr(&mr, kMove, nullptr, nullptr, 8, 0) == IBV_REREG_MR_ERR_INPUT);
+  EXPECT(ibv_rereg_mr(&mr, kMove, nullptr, memory, 0, 0) == IBV_REREG_MR_ERR_INPUT);
+  EXPECT(ibv_rereg_mr(&mr, kMove, nullptr, memory, 8, 1) == IBV_REREG_MR_ERR_INPUT);
+  EXPECT(ibv_rereg_mr(&mr, IBV_REREG_MR_CHANGE_PD, nullptr, nullptr, 0, 0) ==
+         IBV_REREG_MR_ERR_INPUT);
+  EXPECT(errno == EINVAL && counter("commands") == before);
+}
+
+void memory_verbs_of_hardware_are_its_own() {
+  ibv_context* context = open_verbs(2);
+  ibv_pd pd{context, 1};
+  ibv_mr mr{context, &pd, nullptr, 0, 9, 1, 1};
+  ibv_sge sge{};
+  EXPECT(ibv_rereg_mr(&mr, 8, nullptr, nullptr, 0, 0) == 77);
+  EXPECT(ibv_advise_mr(&pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1) == EOPNOTSUPP);
+}
+
+void advice_goes_to_the_daemon_in_pieces() {
+  ibv_context* context = open_verbs(0);
+  ibv_pd pd{context, 1};
+  std::vector<ibv_sge> sges(33);
+  const long before = counter("commands");
+  const auto advise = [&](ibv_advise_mr_advice advice, std::uint32_t flags, std::uint32_t count) {
+    return ibv_advise_mr(&pd, advice, flags, sges.data(), count);
+  };
+  EXPECT(advise(IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, 1) == 0);
+  EXPECT(counter("commands") == before + 1);
+  EXPECT(advise(IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, 0, 33) == 0);
+  EXPECT(counter("commands") == before + 3);
+  EXPECT(advise(static_cast<ibv_advise_mr_advice>(3), 0, 1) == EOPNOTSUPP);
+  EXPECT(advise(IBV_ADVISE_MR_ADVICE_PREFETCH, 2, 1) == EINVAL);
+  EXPECT(advise(IBV_ADVISE_MR_ADVICE_PREFETCH, 0, 0) == EINVAL);
+  EXPECT(counter("commands") == before + 3);
+}
+
 constexpr Case kCases[] = {
     {"overlay_yields_after_many_empty_polls", overlay_yields_after_many_empty_polls},
     {"overlay_counts_by_thread", overlay_counts_by_thread},
     {"overlay_keeps_providers_apart", overlay_keeps_providers_apart},
     {"overlay_leaves_hardware_alone", overlay_leaves_hardware_alone},
+    {"rereg_mr_is_a_command_and_updates_the_region", rereg_mr_is_a_command_and_updates_the_region},
+    {"rereg_mr_checks_its_input_first", rereg_mr_checks_its_input_first},
+    {"memory_verbs_of_hardware_are_its_own", memory_verbs_of_hardware_are_its_own},
+    {"advice_goes_to_the_daemon_in_pieces", advice_goes_to_the_daemon_in_pieces},
 };
 
 }  // namespace

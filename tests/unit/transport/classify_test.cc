@@ -14,39 +14,35 @@ using enum PsnRelation;
 constexpr std::uint32_t kMtu = 1024;
 
 // RC request opcodes of issue-independent meaning (9.2.1, table 38), by what they do to a message.
-const std::set<int> kSendStarts = {0x00, 0x04, 0x05};
-const std::set<int> kSendGoesOn = {0x01, 0x02, 0x03};
+const std::set<int> kSendStarts = {0x00, 0x04, 0x05, 0x17};
+const std::set<int> kSendGoesOn = {0x01, 0x02, 0x03, 0x16};
 const std::set<int> kWriteStarts = {0x06, 0x0a, 0x0b};
 const std::set<int> kWriteGoesOn = {0x07, 0x08, 0x09};
-const std::set<int> kAlone = {0x0c, 0x13, 0x14};
-// Known, and not executed by this responder: SEND with invalidate, FLUSH, ATOMIC WRITE.
-const std::set<int> kUnsupportedStarts = {0x17, 0x1c, 0x1d};
-constexpr int kSendLastInvalidate = 0x16;
+const std::set<int> kAlone = {0x0c, 0x13, 0x14, 0x1c, 0x1d};
+constexpr int kAtomicWrite = 0x1d;
 
 std::uint32_t legal_payload(int opcode) {
   const std::set<int> full = {0x00, 0x01, 0x06, 0x07};
   if (full.contains(opcode)) return kMtu;
+  if (opcode == kAtomicWrite) return 8;
   return kAlone.contains(opcode) ? 0 : 100;
 }
 
 Verdict expected_verdict(Incoming incoming, int opcode) {
-  const bool goes_on = kSendGoesOn.contains(opcode) || kWriteGoesOn.contains(opcode) ||
-                       opcode == kSendLastInvalidate;
+  const bool goes_on = kSendGoesOn.contains(opcode) || kWriteGoesOn.contains(opcode);
   if (!goes_on) {
-    if (incoming != Incoming::kNone) return Verdict::kInvalidSequence;
-    return kUnsupportedStarts.contains(opcode) ? Verdict::kUnsupported : Verdict::kExecute;
+    return incoming != Incoming::kNone ? Verdict::kInvalidSequence : Verdict::kExecute;
   }
   const Incoming needed = kWriteGoesOn.contains(opcode) ? Incoming::kWrite : Incoming::kSend;
   if (incoming != needed) return Verdict::kInvalidSequence;
-  return opcode == kSendLastInvalidate ? Verdict::kUnsupported : Verdict::kExecute;
+  return Verdict::kExecute;
 }
 
 std::set<int> all_requests() {
-  std::set<int> all = kUnsupportedStarts;
+  std::set<int> all;
   for (const auto* part : {&kSendStarts, &kSendGoesOn, &kWriteStarts, &kWriteGoesOn, &kAlone}) {
     all.insert(part->begin(), part->end());
   }
-  all.insert(kSendLastInvalidate);
   return all;
 }
 
@@ -113,6 +109,10 @@ TEST(Classify, LengthsByPosition) {
       const Verdict only = bytes <= kMtu ? Verdict::kExecute : Verdict::kInvalidLength;
       EXPECT_EQ(verdict(base + 4, Incoming::kNone, bytes, 0), only);
       EXPECT_EQ(verdict(base + 5, Incoming::kNone, bytes, 0), only);
+    }
+    for (const std::uint32_t bytes : {0u, 4u, 8u, 9u, 16u, kMtu}) {
+      EXPECT_EQ(verdict(kAtomicWrite, Incoming::kNone, bytes, 0),
+                bytes == 8 ? Verdict::kExecute : Verdict::kInvalidLength);
     }
     EXPECT_EQ(verdict(base, Incoming::kNone, kMtu, 1), Verdict::kInvalidLength);
     EXPECT_EQ(verdict(base + 1, incoming, kMtu, 3), Verdict::kInvalidLength);

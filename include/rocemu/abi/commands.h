@@ -1,0 +1,32 @@
+// Commands of our own beside those of the kernel's uverbs ABI, for verbs that the kernel offers in
+// other ways than by write(). They travel as plain commands do (ib_uverbs_cmd_hdr first), from the
+// shim's overlay to the daemon; an application cannot mean anything else by these numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rocemu::abi {
+
+inline constexpr std::uint32_t kCommandAdviseMr = 0x60;
+
+inline constexpr std::uint32_t kMaxAdvisedRanges = 32;
+
+/// ibv_advise_mr: checks the ranges; the answer is the address of each in the client's memory
+/// (std::uint64_t[kMaxAdvisedRanges]), for the client to fault in. EINVAL: a key that is no region
+/// on demand, or the range; EPERM: the PD or the rights.
+struct AdviseMr {
+  std::uint64_t response;
+  std::uint32_t pd_handle;
+  std::uint32_t advice;  ///< IBV_ADVISE_MR_ADVICE_*.
+  std::uint32_t range_count;
+  std::uint32_t reserved;
+  struct Range {
+    std::uint64_t address;
+    std::uint32_t length;
+    std::uint32_t lkey;
+  } ranges[kMaxAdvisedRanges];
+};
+static_assert(sizeof(AdviseMr) == 24 + 16 * kMaxAdvisedRanges);
+
+}  // namespace rocemu::abi
