@@ -121,16 +121,14 @@ INSTANTIATE_TEST_SUITE_P(
                     "exec_without_contexts_is_silent", "exec_lists_pass_everything"),
     case_name);
 
-INSTANTIATE_TEST_SUITE_P(Overlay, ProbeCase,
-                         testing::Values("overlay_yields_after_many_empty_polls",
-                                         "overlay_counts_by_thread",
-                                         "overlay_keeps_providers_apart",
-                                         "overlay_leaves_hardware_alone",
-                                         "rereg_mr_is_a_command_and_updates_the_region",
-                                         "rereg_mr_checks_its_input_first",
-                                         "memory_verbs_of_hardware_are_its_own",
-                                         "advice_goes_to_the_daemon_in_pieces"),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Overlay, ProbeCase,
+    testing::Values("overlay_yields_after_many_empty_polls", "overlay_counts_by_thread",
+                    "overlay_keeps_providers_apart", "overlay_leaves_hardware_alone",
+                    "rereg_mr_is_a_command_and_updates_the_region",
+                    "rereg_mr_checks_its_input_first", "memory_verbs_of_hardware_are_its_own",
+                    "advice_goes_to_the_daemon_in_pieces"),
+    case_name);
 
 TEST(ShimShards, DoorbellsChooseTheirShard) {
   FakeOptions options;
