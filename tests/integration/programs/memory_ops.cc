@@ -1,6 +1,7 @@
 // Operations on memory objects through plain verbs, between two devices of one process: windows of
 // type 1 and 2, SEND with invalidate, local invalidate, registering anew, advice, ATOMIC WRITE.
-// Prints the payload octets that must have crossed the link. usage: memory_ops DEVICE DEVICE GID
+// Prints the payload octets that must have crossed the link. With a fourth argument: ends with
+// windows bound and everything open. usage: memory_ops DEVICE DEVICE GID [leave]
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 
@@ -311,19 +312,35 @@ void test_on_demand(End& a, End& b) {
   munmap(memory, kBytes);
 }
 
+// What the daemon has to take apart by itself.
+void leave_windows(End& a, End& b) {
+  connect(a, b);
+  ibv_mw* mw = ibv_alloc_mw(b.pd, IBV_MW_TYPE_2);
+  require(mw != nullptr, "alloc_mw 2");
+  expect_written(a, b, bind_by_work_request(b, mw), "write into a window of type 2");
+  ibv_mw* other = ibv_alloc_mw(b.pd, IBV_MW_TYPE_1);
+  ibv_mw_bind bind{1, IBV_SEND_SIGNALED, bind_info(b, kWindowBytes)};
+  require(other != nullptr && ibv_bind_mw(b.qp, other, &bind) == 0, "bind_mw");
+  expect_done(b, "bind of type 1");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
   gid_of_all = std::atoi(argv[3]);
   End a = open_end(argv[1], gid_of_all, IBV_ACCESS_LOCAL_WRITE);
   End b = open_end(argv[2], gid_of_all, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-  test_type_1(a, b);
-  test_type_2(a, b);
-  test_rereg(a, b);
-  test_on_demand(a, b);
-  close_end(a);
-  close_end(b);
+  if (argc == 5) {
+    leave_windows(a, b);
+  } else {
+    test_type_1(a, b);
+    test_type_2(a, b);
+    test_rereg(a, b);
+    test_on_demand(a, b);
+    close_end(a);
+    close_end(b);
+  }
   std::printf("%llu octets\n", static_cast<unsigned long long>(crossed));
   return 0;
 }

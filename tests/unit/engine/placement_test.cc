@@ -274,6 +274,51 @@ TEST_F(Placement, AtomicWriteWhoseRethSaysAnotherLengthIsInvalid) {
   EXPECT_EQ(parse(responses[0]).aeth.syndrome, 0x61);
 }
 
+// Work requests of every kind with operands at random: each ends with a status, and the neighbours
+// on the same devices see nothing of it.
+TEST_F(Placement, OperandsAtRandomEndWithAStatusAndHarmNobodyElse) {
+  constexpr std::array kKinds = {WrOpcode::kFlush,    WrOpcode::kAtomicWrite, WrOpcode::kBindMw,
+                                 WrOpcode::kLocalInv, WrOpcode::kSendWithInv, WrOpcode::kRdmaWrite,
+                                 WrOpcode::kRdmaRead};
+  connect();
+  QpHandle good_a = pair.a.make_qp();
+  QpHandle good_b = pair.b.make_qp();
+  pair.connect(good_a, good_b);
+  Prng draw(23);
+  const auto maybe = [&draw](std::uint64_t honest) {
+    return draw.below(3) == 0 ? draw.next() : honest;
+  };
+  for (int round = 0; round < 400; ++round) {
+    SendOptions options = flush_request();
+    options.flags |= static_cast<std::uint32_t>(draw.below(16));
+    options.remote_va = maybe(kBufferVa);
+    options.rkey = static_cast<std::uint32_t>(maybe(region.rkey));
+    options.invalidate_rkey = static_cast<std::uint32_t>(draw.next());
+    options.flush = {.length = static_cast<std::uint32_t>(maybe(64)),
+                     .type = static_cast<std::uint8_t>(maybe(kGlobal)),
+                     .level = static_cast<std::uint8_t>(maybe(kRange))};
+    const WrOpcode kind = kKinds[draw.below(kKinds.size())];
+    transport::Sge sge = pair.a.sge(0, static_cast<std::uint32_t>(draw.below(64)));
+    sge.va = maybe(sge.va);
+    pair.b.post_recv(qb, std::array{pair.b.sge(4096, 64)}, 1);
+    pair.a.post_send(pair.now, qa, kind, std::span(&sge, draw.below(2)), options);
+    ASSERT_TRUE(pair.run(pair.now + seconds(20)));
+    ASSERT_EQ(pair.a.poll_all().size(), 1u);
+    pair.b.poll_all();
+    pair.a.post_send(pair.now, good_a, WrOpcode::kRdmaWrite, std::array{pair.a.sge(0, 100)},
+                     to_region());
+    ASSERT_TRUE(pair.run(pair.now + seconds(20)));
+    const auto done = pair.a.poll_all();
+    ASSERT_EQ(done.size(), 1u);
+    ASSERT_EQ(done[0].status, WcStatus::kSuccess);
+    ASSERT_TRUE(pair.a.engine->destroy_qp(pair.now, qa.number).ok());
+    ASSERT_TRUE(pair.b.engine->destroy_qp(pair.now, qb.number).ok());
+    qa = pair.a.make_qp(1);
+    qb = pair.b.make_qp(1);
+    pair.connect(qa, qb, {.access = kAllAccess | kFlushAccess});
+  }
+}
+
 TEST_F(Placement, ResponseWithBytesOrOfAnotherKindIsABadResponse) {
   for (const wire::Opcode opcode :
        {wire::Opcode::kRcReadResponseOnly, wire::Opcode::kRcAtomicAcknowledge}) {
