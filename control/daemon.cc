@@ -190,6 +190,7 @@ void Daemon::on_netdev_change(Device& device) {
     spdlog::warn("{}: {}", device.config.name, view.error().text);
     return;
   }
+  if (!view->is_there) spdlog::warn("{}: its netdev was removed", device.config.name);
   apply_port_state(device, view->is_up);
   const auto changed = device.set_addresses(view->addresses);
   if (changed.empty()) return;

@@ -18,8 +18,9 @@ struct PathEnds {
 
 enum class PathOutcome { kFound, kInvalid, kNeighbourAsked };
 
-/// Fills `path.headers` from `path.verbs`. kInvalid: no GRH, no such GID or port, or families that
-/// differ. kNeighbourAsked: the peer's MAC is not known yet; `awaited` says whose.
+/// Fills `path.headers` from `path.verbs`, whose hop limit becomes the route's. kInvalid: no GRH,
+/// no such GID or port, or families that differ. kNeighbourAsked: the peer's MAC is not known yet;
+/// `awaited` says whose.
 PathOutcome resolve_path(Device& device, const PathEnds& ends, transport::AddressVector& path,
                          wire::Gid& awaited);
 

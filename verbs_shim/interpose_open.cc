@@ -68,13 +68,17 @@ int forget_stale(int fd) {
 
 int open_path(const char* path, int flags, mode_t mode) {
   int fd = -1;
-  if (is_candidate(path) && try_open(AT_FDCWD, path, flags, mode, fd)) return fd;
+  if ((is_candidate(path) || is_below_tree(path)) && try_open(AT_FDCWD, path, flags, mode, fd)) {
+    return fd;
+  }
   return forget_stale(next_open(path, flags, mode));
 }
 
 int open_path_at(int directory_fd, const char* path, int flags, mode_t mode) {
   int fd = -1;
-  if ((is_candidate(path) || fd_kind(directory_fd) == FdKind::kSysfsDir) &&
+  const bool is_relative_candidate =
+      directory_fd == AT_FDCWD ? is_below_tree(path) : fd_kind(directory_fd) == FdKind::kSysfsDir;
+  if ((is_candidate(path) || is_relative_candidate) &&
       try_open(directory_fd, path, flags, mode, fd)) {
     return fd;
   }
@@ -83,7 +87,7 @@ int open_path_at(int directory_fd, const char* path, int flags, mode_t mode) {
 
 [[gnu::noinline]] bool try_fopen(const char* path, const char* mode, FILE*& file) {
   MappedPath mapped;
-  const PathKind kind = map_path(path, mapped);
+  const PathKind kind = map_path_at(AT_FDCWD, path, mapped);
   file = nullptr;
   switch (kind) {
     case PathKind::kOrdinary:
@@ -109,7 +113,7 @@ int open_path_at(int directory_fd, const char* path, int flags, mode_t mode) {
 
 FILE* fopen_path(const char* path, const char* mode) {
   FILE* file = nullptr;
-  if (is_candidate(path) && try_fopen(path, mode, file)) return file;
+  if ((is_candidate(path) || is_below_tree(path)) && try_fopen(path, mode, file)) return file;
   return next_fopen(path, mode);
 }
 

@@ -18,6 +18,7 @@ using Order = int (*)(const dirent**, const dirent**);
 
 constinit Next<DIR*(const char*)> next_opendir{"opendir"};
 constinit Next<int(const char*)> next_chdir{"chdir"};
+constinit Next<int(int)> next_fchdir{"fchdir"};
 constinit Next<int(const char*, dirent***, Filter, Order)> next_scandir{"scandir"};
 constinit Next<ssize_t(const char*, char*, size_t)> next_readlink{"readlink"};
 constinit Next<ssize_t(int, const char*, char*, size_t)> next_readlinkat{"readlinkat"};
@@ -119,8 +120,15 @@ ROCEMU_INTERPOSE(DIR*, opendir, const char* path) {
 }
 // The shell scripts of infiniband-diags go into the tree and list "*".
 ROCEMU_INTERPOSE(int, chdir, const char* path) {
-  return shim::with_path(path, ENOTDIR, -1,
-                         [](const char* used) { return shim::next_chdir(used); });
+  const int done =
+      shim::with_path(path, ENOTDIR, -1, [](const char* used) { return shim::next_chdir(used); });
+  shim::forget_whereabouts();
+  return done;
+}
+ROCEMU_INTERPOSE(int, fchdir, int fd) {
+  const int done = shim::next_fchdir(fd);
+  shim::forget_whereabouts();
+  return done;
 }
 ROCEMU_INTERPOSE(int, scandir, const char* path, dirent*** list, shim::Filter filter,
                  shim::Order order) {

@@ -109,6 +109,18 @@ PathKind map_device(const char* tidied, MappedPath& out) {
   return exists ? PathKind::kDevice : PathKind::kAbsent;
 }
 
+// The directory behind a link of /proc, and its length; 0 when it is not in the tree.
+std::size_t read_directory(const char* link, char (&out)[2 * PATH_MAX]) {
+  const int saved = errno;
+  const ssize_t length = sys::readlink(link, out, PATH_MAX - 1);
+  errno = saved;
+  if (length <= 0) return 0;
+  out[length] = '\0';
+  char root[PATH_MAX];
+  std::snprintf(root, sizeof root, "%s/%s", runtime_directory(), abi::kSysfsName);
+  return is_at_or_below(out, root) ? static_cast<std::size_t>(length) : 0;
+}
+
 }  // namespace
 
 PathKind detail::map_candidate(const char* path, MappedPath& out) {
@@ -122,24 +134,39 @@ PathKind detail::map_candidate(const char* path, MappedPath& out) {
   return out.kind = map_device(tidied, out);
 }
 
-PathKind map_path_at(int directory_fd, const char* path, MappedPath& out) {
-  if (path == nullptr || path[0] == '/' || directory_fd == AT_FDCWD) return map_path(path, out);
-  if (fd_kind(directory_fd) != FdKind::kSysfsDir) return PathKind::kOrdinary;
+constinit std::atomic<detail::Whereabouts> detail::g_whereabouts{Whereabouts::kUnknown};
 
-  char link[64];
-  std::snprintf(link, sizeof link, "/proc/self/fd/%d", directory_fd);
-  const int saved = errno;
+bool detail::look_where_we_are() {
+  char link[2 * PATH_MAX];
+  const bool is_inside = read_directory("/proc/self/cwd", link) != 0;
+  // A child of vfork would write into its parent's.
+  if (is_owner()) {
+    g_whereabouts.store(is_inside ? Whereabouts::kInside : Whereabouts::kOutside,
+                        std::memory_order_relaxed);
+  }
+  return is_inside;
+}
+
+void forget_whereabouts() {
+  if (!is_owner()) return;
+  detail::g_whereabouts.store(detail::Whereabouts::kUnknown, std::memory_order_relaxed);
+}
+
+PathKind map_path_at(int directory_fd, const char* path, MappedPath& out) {
+  if (path == nullptr || path[0] == '/') return map_path(path, out);
+  char link[64] = "/proc/self/cwd";
+  if (directory_fd != AT_FDCWD) {
+    if (fd_kind(directory_fd) != FdKind::kSysfsDir) return PathKind::kOrdinary;
+    std::snprintf(link, sizeof link, "/proc/self/fd/%d", directory_fd);
+  } else if (!is_below_tree(path)) {
+    return PathKind::kOrdinary;
+  }
   char joined[2 * PATH_MAX];
-  const ssize_t length = sys::readlink(link, joined, PATH_MAX - 1);
-  errno = saved;
-  if (length <= 0) return PathKind::kOrdinary;
-  joined[length] = '\0';
-  const std::size_t root = runtime_directory_length() + 1 + std::strlen(abi::kSysfsName);
-  char prefix[PATH_MAX];
-  std::snprintf(prefix, sizeof prefix, "%s/%s", runtime_directory(), abi::kSysfsName);
   // The mark may be stale (closedir closes unseen): only what the link says counts.
-  if (!is_at_or_below(joined, prefix)) return PathKind::kOrdinary;
-  std::snprintf(joined + length, sizeof joined - static_cast<std::size_t>(length), "/%s", path);
+  const std::size_t length = read_directory(link, joined);
+  if (length == 0) return PathKind::kOrdinary;
+  std::snprintf(joined + length, sizeof joined - length, "/%s", path);
+  const std::size_t root = runtime_directory_length() + 1 + std::strlen(abi::kSysfsName);
   char tidied[PATH_MAX];
   if (!tidy(joined + root, tidied)) return PathKind::kOrdinary;
   return out.kind = redirect(tidied, out);

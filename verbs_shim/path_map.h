@@ -5,6 +5,7 @@
 
 #include <limits.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -27,7 +28,12 @@ struct MappedPath {
 
 namespace detail {
 PathKind map_candidate(const char* path, MappedPath& out);
-}
+bool look_where_we_are();
+
+/// Whether the working directory is inside the emulated sysfs.
+enum class Whereabouts : std::uint8_t { kUnknown, kOutside, kInside };
+extern std::atomic<Whereabouts> g_whereabouts;
+}  // namespace detail
 
 /// Cheap test that is true for every emulated path and few others.
 inline bool is_candidate(const char* path) {
@@ -45,6 +51,24 @@ inline bool is_candidate(const char* path) {
   }
 }
 
+/// True for a relative path while the working directory is inside the emulated sysfs: what it names
+/// may be a counter. A byte load, after the first look.
+inline bool is_below_tree(const char* path) {
+  if (path == nullptr || path[0] == '/') return false;
+  // Relaxed: nothing else is read on the strength of it.
+  switch (detail::g_whereabouts.load(std::memory_order_relaxed)) {
+    case detail::Whereabouts::kOutside:
+      return false;
+    case detail::Whereabouts::kInside:
+      return true;
+    case detail::Whereabouts::kUnknown:
+      break;
+  }
+  return detail::look_where_we_are();
+}
+/// The working directory changed: look again when it matters.
+void forget_whereabouts();
+
 /// Maps an absolute path; relative ones are ordinary. `out` is filled unless kOrdinary is returned.
 /// Any thread; may ask once whether there is a daemon.
 inline PathKind map_path(const char* path, MappedPath& out) {
@@ -52,7 +76,7 @@ inline PathKind map_path(const char* path, MappedPath& out) {
 }
 
 /// As map_path for openat-like calls: a relative path below a directory that was opened inside the
-/// emulated sysfs is looked at too, for counters.
+/// emulated sysfs, or below the working directory (AT_FDCWD), is looked at too, for counters.
 PathKind map_path_at(int directory_fd, const char* path, MappedPath& out);
 
 /// The number of an emulated device, as stat() shows it.

@@ -13,10 +13,16 @@ void print_device(const nlohmann::json& device) {
   std::cout << "\n"
             << device.value("name", "") << ": " << device.value("state", "") << ", link "
             << device.value("link", "") << ", MAC " << device.value("mac", "") << ", path MTU "
-            << device.value("mtu", 0) << " bytes\n";
+            << device.value("mtu", 0) << " bytes";
+  if (const auto netdev = device.value("netdev", ""); !netdev.empty()) {
+    std::cout << ", netdev " << netdev;
+  }
+  std::cout << "\n";
   for (const auto& gid : device["gids"]) {
     std::cout << "  GID " << std::setw(3) << gid.value("index", 0) << "  " << gid.value("gid", "")
-              << "  " << gid.value("type", "") << "\n";
+              << "  " << gid.value("type", "");
+    if (!gid["vlan"].is_null()) std::cout << ", VLAN " << gid["vlan"];
+    std::cout << "\n";
   }
   std::cout << "  objects:";
   for (const auto& [name, count] : device["objects"].items())

@@ -105,20 +105,11 @@ def over_veth(tool):
                         config="[roce0]\nlink = af_packet:va\nip = 10.102.0.1\nmtu = 4200\n")
         client = Daemon(tool, prefix=["ip", "netns", "exec", b],
                         config="[roce1]\nlink = af_packet:vb\nip = 10.102.0.2\nmtu = 4200\n")
-        capture = os.path.join(tempfile.mkdtemp(prefix="rocemu-pcap-"), "veth.pcap")
         with server, client:
             # The applications' own TCP connection needs no network: both run on this host's loopback.
             ends = Ends(AppsHere(server), AppsHere(client))
-            dump = subprocess.Popen(["ip", "netns", "exec", a, "tcpdump", "--immediate-mode", "-U",
-                                     "-s0", "-B", "65536", "-i", "va", "-w", capture],
-                                    stderr=subprocess.PIPE, text=True)
-            dump.stderr.readline()
-            try:
+            with Dump(a, "va") as capture:
                 run_tenth(ends, TENTH, most_bytes=1 << 20)
-            finally:
-                time.sleep(0.3)
-                dump.terminate()
-                dump.wait()
         look_at(capture)
 
 
@@ -155,3 +146,70 @@ def look_at(capture):
     done = subprocess.run([sys.executable, ORACLE, capture, "--summary"], capture_output=True,
                           text=True, check=False)
     assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-500:]
+
+
+def fields_of(capture, display_filter, *fields):
+    """The distinct values of `fields` over the frames that the filter takes, as a set of tuples."""
+    command = ["tshark", "-r", capture, "-Y", display_filter, "-T", "fields"]
+    for field in fields:
+        command += ["-e", field]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {tuple(line.split("\t")) for line in done.stdout.splitlines()}
+
+
+class Dump:
+    """tcpdump on a namespace's interface into a file, while the block runs."""
+
+    def __init__(self, netns, interface):
+        self.file = os.path.join(tempfile.mkdtemp(prefix="rocemu-pcap-"), "veth.pcap")
+        self.process = subprocess.Popen(
+            ["ip", "netns", "exec", netns, "tcpdump", "--immediate-mode", "-U", "-s0", "-B", "65536", "-i",
+             interface, "-w", self.file], stderr=subprocess.PIPE, text=True)
+        self.process.stderr.readline()
+
+    def __enter__(self):
+        return self.file
+
+    def __exit__(self, *_):
+        time.sleep(0.3)
+        self.process.terminate()
+        self.process.wait()
+        self.process.stderr.close()
+
+
+@case("headers on a veth pair: every GID type, traffic class, hop limit, priority, as tshark sees them", tier="full")
+def headers_on_the_wire(tool):
+    require_root()
+    with VethPair(mtu=4300) as pair:
+        a, b = pair.names
+        for vlan in ("", "vlan = 7\n"):
+            server = Daemon(tool, prefix=["ip", "netns", "exec", a],
+                            config=f"[roce0]\nlink = af_packet:va\nip = 10.102.0.1, fd12::1\nmtu = 4200\n{vlan}")
+            client = Daemon(tool, prefix=["ip", "netns", "exec", b],
+                            config=f"[roce1]\nlink = af_packet:vb\nip = 10.102.0.2, fd12::2\nmtu = 4200\n{vlan}")
+            with server, client:
+                for gid in range(6):
+                    ends = Ends(AppsHere(server), AppsHere(client), gid=gid)
+                    with Dump(a, "va") as capture:
+                        run_program(ends, ["ib_send_bw", "-n", "100", "-s", "4096", "--tclass", "106", "-S", "3"],
+                                    100 * 4096)
+                    check_headers(capture, gid, bool(vlan))
+
+
+def check_headers(capture, gid, has_vlan):
+    tag = ("3", "7") if has_vlan else ("", "")
+    base = ("vlan.priority", "vlan.id")
+    if gid % 2 == 0:  # RoCE v1
+        seen = fields_of(capture, "infiniband.bth", *base, "infiniband.grh.tclass", "udp.port")
+        tclass = {row[2] for row in seen}
+        assert {(r[0], r[1], r[3]) for r in seen} == {(*tag, "")}, seen
+        assert {int(t, 0) for t in tclass} == {106}, seen
+        assert fields_of(capture, "infiniband.bth", "eth.type" if not has_vlan else "vlan.etype") == \
+            {("0x8915",)}, capture
+        return
+    layer = "ip" if gid == 3 else "ipv6"
+    hops, tclass = ("ip.ttl", "ip.dsfield") if gid == 3 else ("ipv6.hlim", "ipv6.tclass")
+    seen = fields_of(capture, f"{layer} && infiniband.bth", *base, hops, tclass, "udp.dstport")
+    assert {(r[0], r[1], r[2], int(r[3], 0), r[4]) for r in seen} == {(*tag, "64", 106, "4791")}, seen
+    ports = fields_of(capture, "infiniband.bth", "udp.srcport")
+    assert len(ports) == 1 and int(next(iter(ports))[0]) >= 0xc000, ports

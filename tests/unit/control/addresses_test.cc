@@ -274,7 +274,8 @@ TEST_F(Path, HopLimitTrafficClassAndFlowLabelAreThoseOfTheVector) {
   path.verbs.traffic_class = 0x6a;  // DSCP 26, ECT(0)
   path.verbs.flow_label = 0x54321;
   ASSERT_EQ(resolve(path), PathOutcome::kFound);
-  EXPECT_EQ(path.headers.hop_limit, 3);
+  EXPECT_EQ(path.headers.hop_limit, 64);  // the route's
+  EXPECT_EQ(path.verbs.hop_limit, 64);
   EXPECT_EQ(path.headers.traffic_class, 0x6a);
   EXPECT_EQ(path.headers.flow_label, 0x54321u);
   EXPECT_EQ(path.headers.udp_source_port, (0x0321 ^ 0x54321 >> 14) | 0x4000 | 0xc000);
@@ -330,9 +331,23 @@ TEST_F(Path, WhoAsksUsIsAnsweredAndRemembered) {
   EXPECT_EQ(resolve(path), PathOutcome::kFound);
 }
 
+TEST_F(Path, RoceV1BetweenLinkLocalGidsNeedsNoNeighbour) {
+  auto path = vector(0, address_text(link_local({2, 0, 0, 1, 2, 3})));
+  path.verbs.hop_limit = 9;
+  ASSERT_EQ(resolve(path), PathOutcome::kFound);
+  EXPECT_EQ(mac_text(path.headers.destination_mac), "02:00:00:01:02:03");
+  EXPECT_EQ(path.headers.hop_limit, 9);
+  path = vector(0, "fe80::1");  // no MAC in it
+  EXPECT_EQ(resolve(path), PathOutcome::kNeighbourAsked);
+  path = vector(1, address_text(link_local({2, 0, 0, 1, 2, 3})));  // RoCE v2: ND
+  EXPECT_EQ(resolve(path), PathOutcome::kNeighbourAsked);
+}
+
 TEST_F(Path, GroupsNeedNoNeighbour) {
   auto path = vector(3, "239.1.1.1");
+  path.verbs.hop_limit = 2;
   ASSERT_EQ(resolve(path), PathOutcome::kFound);
+  EXPECT_EQ(path.headers.hop_limit, 2);
   EXPECT_EQ(mac_text(path.headers.destination_mac), "01:00:5e:01:01:01");
 }
 

@@ -50,6 +50,27 @@ TEST(Config, AFileMakesDevicesInOrder) {
   EXPECT_EQ(config.devices[1].link.kind, LinkConfig::Kind::kEthdev);
 }
 
+TEST(Config, ANetdevKeepsThePrefixLengthsAndIsPrintedAsItWasRead) {
+  Config config;
+  const std::string text =
+      "[a]\nip = 10.0.0.1/30, 10.0.1.1, fd00::1\nnetdev = n0\nnetns = /proc/1/ns/net\n";
+  ASSERT_TRUE(parse_config_text(text, "r.conf", config).ok());
+  EXPECT_EQ(config.devices[0].netdev, "n0");
+  EXPECT_EQ(config.devices[0].netns, "/proc/1/ns/net");
+  for (const char* line : {"ip = 10.0.0.1/30\n", "ip = 10.0.1.1/24\n", "ip = fd00::1/64\n",
+                           "netdev = n0\n", "netns = /proc/1/ns/net\n"}) {
+    EXPECT_THAT(effective_text(config), HasSubstr(line));
+  }
+  EXPECT_THAT(error_of("[a]\nnetdev = a-name-that-is-too-long\n"),
+              AllOf(HasSubstr("r.conf:2"), HasSubstr("15 characters")));
+  for (const char* name : {"a/b", "a:1", "..", "a b", "n%d"}) {
+    EXPECT_THAT(error_of("[a]\nnetdev = " + std::string(name) + "\n"), HasSubstr("netdev"));
+  }
+  EXPECT_THAT(error_of("[a]\nnetns = left\n"), HasSubstr("netns is for a netdev"));
+  EXPECT_THAT(error_of("[a]\nnetdev = n0\nvlan = 5\n"), HasSubstr("VLAN interface"));
+  EXPECT_THAT(error_of("[a]\nip = 10.0.0.1/33\n"), HasSubstr("r.conf:2"));
+}
+
 TEST(Config, ErrorsNameFileLineKeyAndWhatIsAllowed) {
   EXPECT_THAT(error_of("[a]\nmtu = 12\n"),
               AllOf(HasSubstr("r.conf:2"), HasSubstr("mtu"), HasSubstr("1280 ... 9000")));

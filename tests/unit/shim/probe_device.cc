@@ -168,9 +168,21 @@ void counters_are_live() {
   const int relative = openat(directory, "ports/1/counters/sysfs_reads", O_RDONLY);
   EXPECT(read(relative, text, sizeof text) > 0 && std::atol(text) == first + 2);
   EXPECT(close(relative) == 0 && close(directory) == 0);
+  // Below the working directory, too: `cat *` of who went there.
+  EXPECT(chdir("/sys/class/infiniband/roce0/ports/1/counters") == 0);
+  const long before = counter("sysfs_reads");
+  char shown[32] = {};
+  const int here = open("sysfs_reads", O_RDONLY);
+  EXPECT(here >= 0 && read(here, shown, sizeof shown - 1) > 0 && close(here) == 0);
+  EXPECT(std::strtol(shown, nullptr, 10) == before + 1);
+  FILE* stream = fopen("sysfs_reads", "re");
+  EXPECT(stream != nullptr && std::fgets(shown, sizeof shown, stream) != nullptr);
+  EXPECT(std::fclose(stream) == 0 && std::strtol(shown, nullptr, 10) == before + 2);
+  EXPECT(chdir("/") == 0);
+  EXPECT_ERRNO(open("sysfs_reads", O_RDONLY), ENOENT);
   FILE* file = fopen("/sys/class/infiniband/roce0/ports/1/hw_counters/sysfs_reads", "re");
   EXPECT(file != nullptr && fgets(text, sizeof text, file) != nullptr && fclose(file) == 0);
-  EXPECT(std::atol(text) == first + 3);
+  EXPECT(std::atol(text) == first + 6);
   EXPECT_ERRNO(open("/sys/class/infiniband/roce0/ports/1/counters/missing", O_RDONLY), ENOENT);
   const int fds = count_fds();
   (void)counter("sysfs_reads");
