@@ -60,6 +60,7 @@ class Daemon {
   nlohmann::json device_status(Device& device);
   nlohmann::json queue_pairs(const std::string& device_name);
   nlohmann::json set_link(const std::string& device_name, const std::string& state);
+  nlohmann::json capture(const nlohmann::json& request);
   Device* find_device(const std::string& name);
 
   Config config_;

@@ -1,7 +1,11 @@
 // The daemon's answers to the rocemu tool.
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "control/daemon.h"
 
@@ -46,6 +50,22 @@ const char* type_text(transport::QpType type) {
   return "?";
 }
 
+// A capture into a file made anew. Nothing but a regular file: opening or writing any other kind
+// may block the daemon.
+Result<std::unique_ptr<dpdk::Capture>> make_capture(const std::string& path,
+                                                    const std::string& interface_name) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  if (!fd.is_open()) return Error{errno, std::strerror(errno)};
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return Error{EINVAL, "not a regular file"};
+  }
+  if (::ftruncate(fd.get(), 0) != 0) return Error{errno, std::strerror(errno)};
+  dpdk::CaptureOptions options;
+  options.interface_name = interface_name;
+  return dpdk::Capture::make(fd.release(), options);
+}
+
 }  // namespace
 
 std::string Daemon::serve_line(const ControlServer::Request& request) {
@@ -62,16 +82,18 @@ json Daemon::serve_request(const json& request, bool may_change_it) {
   const std::string command = request.value("command", "");
   if (command == "status") return status();
   if (command == "qps") return queue_pairs(request.value("device", ""));
-  if ((command == "link" || command == "down") && !may_change_it) {
+  if ((command == "link" || command == "down" || command == "capture") && !may_change_it) {
     return refusal("only root and the daemon's own user may do this");
   }
   if (command == "link") return set_link(request.value("device", ""), request.value("state", ""));
+  if (command == "capture") return capture(request);
   if (command == "config") return {{"ok", true}, {"config", effective_text(config_)}};
   if (command == "down") {
     loop_.after(std::chrono::milliseconds(10), [this] { loop_.stop(); });
     return {{"ok", true}};
   }
-  return refusal("unknown command '" + command + "'; known: status, qps, link, config, down");
+  return refusal("unknown command '" + command +
+                 "'; known: status, qps, link, capture, config, down");
 }
 
 Device* Daemon::find_device(const std::string& name) {
@@ -183,6 +205,32 @@ json Daemon::set_link(const std::string& device_name, const std::string& state) 
   if (state != "up" && state != "down") return refusal("a link is set 'up' or 'down'");
   device->is_admin_up = state == "up";
   apply_port_state(*device, device->is_netdev_up);
+  return {{"ok", true}};
+}
+
+json Daemon::capture(const json& request) {
+  const std::string name = request.value("device", "");
+  const std::string action = request.value("action", "");
+  const Device* device = find_device(name);
+  if (device == nullptr) return refusal("no device '" + name + "'");
+  if (action == "stop") {
+    const auto ended = worker_->run([&] { return worker_->stop_capture(device->index); });
+    if (ended == nullptr) return refusal("no capture of " + name + " runs");
+    const dpdk::CaptureTotals totals = ended->totals();
+    return {{"ok", true},
+            {"recorded_frames", totals.recorded_frames},
+            {"dropped_frames", totals.dropped_frames}};
+  }
+  if (action != "start") return refusal("a capture is told to 'start' or to 'stop'");
+  if (worker_->run([&] { return worker_->is_capturing(device->index); })) {
+    return refusal("a capture of " + name + " runs already");
+  }
+  const std::string file = request.value("file", "");
+  auto made = make_capture(file, name);
+  if (!made) return refusal("'" + file + "': " + made.error().text);
+  const auto started =
+      worker_->run([&] { return worker_->start_capture(device->index, std::move(made.value())); });
+  if (!started) return refusal(started.error().text);
   return {{"ok", true}};
 }
 

@@ -15,5 +15,6 @@ int run_run(const Arguments& arguments);
 int run_status(const Arguments& arguments);
 int run_stat(const Arguments& arguments);
 int run_link(const Arguments& arguments);
+int run_capture(const Arguments& arguments);
 
 }  // namespace rocemu::cli

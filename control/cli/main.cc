@@ -26,6 +26,8 @@ constexpr Command kCommands[] = {
     {"status", "Devices, addresses, objects, clients", rocemu::cli::run_status},
     {"stat", "Counters by device and queue pair", rocemu::cli::run_stat},
     {"link", "Set a device's link up or down", rocemu::cli::run_link},
+    {"capture", "Record a device's frames: rocemu capture DEVICE start FILE, then stop",
+     rocemu::cli::run_capture},
 };
 
 void print_help() {

@@ -224,6 +224,10 @@ Result<void> Worker::start_capture(std::size_t index, std::unique_ptr<Capture>&&
   return {};
 }
 
+bool Worker::is_capturing(std::size_t index) const {
+  return impl_->devices.at(index).capture != nullptr;
+}
+
 std::unique_ptr<Capture> Worker::stop_capture(std::size_t index) {
   Device& device = impl_->devices.at(index);
   if (device.capture == nullptr) return nullptr;

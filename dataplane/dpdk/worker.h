@@ -131,6 +131,7 @@ class Worker {
   /// From here on the device's frames are recorded; port() then names another object. EBUSY while a
   /// capture runs; `capture` then stays the caller's.
   Result<void> start_capture(std::size_t device, std::unique_ptr<Capture>&& capture);
+  bool is_capturing(std::size_t device) const;
   /// The running capture, to be destroyed outside run() (that writes what is left); null when none
   /// runs.
   std::unique_ptr<Capture> stop_capture(std::size_t device);

@@ -12,6 +12,7 @@ sys.path.insert(0, HERE)
 from harness import report  # noqa: E402
 from harness.daemon import Tool  # noqa: E402
 import cases.basic  # noqa: E402,F401
+import cases.capture  # noqa: E402,F401
 import cases.integrity  # noqa: E402,F401
 import cases.matrix  # noqa: E402,F401
 import cases.netdev  # noqa: E402,F401

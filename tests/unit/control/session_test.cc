@@ -242,7 +242,17 @@ TEST_F(Tool, AnswersAndRefuses) {
        {nlohmann::json{{"command", "fly"}}, nlohmann::json{{"command", 5}}, nlohmann::json::array(),
         nlohmann::json(), nlohmann::json{{"x", 1}},
         nlohmann::json{{"command", "qps"}, {"device", "none"}},
-        nlohmann::json{{"command", "link"}, {"device", "roce0"}, {"state", "sideways"}}}) {
+        nlohmann::json{{"command", "link"}, {"device", "roce0"}, {"state", "sideways"}},
+        nlohmann::json{{"command", "capture"}, {"device", "none"}, {"action", "stop"}},
+        nlohmann::json{{"command", "capture"}, {"device", "roce0"}, {"action", "stop"}},
+        nlohmann::json{{"command", "capture"}, {"device", "roce0"}, {"action", "fly"}},
+        nlohmann::json{{"command", "capture"}, {"device", "roce0"}, {"action", "start"}},
+        nlohmann::json{
+            {"command", "capture"}, {"device", "roce0"}, {"action", "start"}, {"file", "/"}},
+        nlohmann::json{{"command", "capture"},
+                       {"device", "roce0"},
+                       {"action", "start"},
+                       {"file", "/dev/null"}}}) {
     const auto answer = daemon.ask(request);
     EXPECT_EQ(answer["ok"], false) << request.dump();
     EXPECT_FALSE(answer["error"].get<std::string>().empty());

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -342,6 +343,41 @@ TEST(CopyPort, AtomicsOfTwoPortsExcludeEachOther) {
   std::uint64_t sum = 0;
   std::memcpy(&sum, memory, sizeof sum);
   EXPECT_EQ(sum, 2 * kEach * 3);
+  ::munmap(memory, kPage);
+}
+
+// A program polls the word while it is written by copying: it sees old or new, never a mixture.
+TEST(CopyPort, AtomicWritesAreNeverSeenTorn) {
+  std::byte* memory = map_pages(1, MAP_SHARED | MAP_ANONYMOUS);
+  constexpr std::uint64_t kWords[2] = {0x1111111111111111, 0xeeeeeeeeeeeeeeee};
+  std::memcpy(memory, kWords, sizeof kWords[0]);
+  Child child([] {},
+              [=] {
+                std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(memory));
+                std::uint64_t changes = 0;
+                std::uint64_t last = kWords[0];
+                for (std::uint64_t now = last; now != 0; now = word.load()) {
+                  if (now != kWords[0] && now != kWords[1]) return 1;
+                  changes += now != last ? 1 : 0;
+                  last = now;
+                }
+                return changes > 1 ? 0 : 2;
+              });
+  AddressSpaces spaces(4);
+  CopyPort port(spaces);
+  const SpaceId space = spaces.open(child.pid()).value();
+  child.go();
+  const auto write_word = [&](std::uint64_t value) {
+    AtomicMove op{.space = space,
+                  .kind = AtomicKind::kWrite,
+                  .client_va = address(memory),
+                  .swap_or_add = value};
+    port.atomic(op);
+    ASSERT_EQ(op.status, MoveStatus::kDone);
+  };
+  for (std::uint64_t i = 0; i < 200'000; ++i) write_word(kWords[i & 1]);
+  write_word(0);
+  EXPECT_EQ(child.wait(), 0);
   ::munmap(memory, kPage);
 }
 
