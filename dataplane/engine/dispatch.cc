@@ -13,6 +13,8 @@ namespace rocemu::engine {
 namespace {
 
 constexpr std::uint16_t kDefaultPkey = 0xffff;
+// Destination QP of datagrams to a group (9.2.7).
+constexpr QpNum kMulticastQp{0xff'ffff};
 
 // Membership bit apart, the keys must be equal and one side a full member (10.9.1.2).
 bool is_pkey_accepted(std::uint16_t pkey) { return (pkey & 0x7fff) == (kDefaultPkey & 0x7fff); }
@@ -40,7 +42,8 @@ bool is_service_of(const wire::OpcodeInfo& info, const transport::Qp& qp) {
 // Requests from RTR on, responses from RTS on, neither in error (10.3.1).
 bool is_ready_for(const transport::Qp& qp, const wire::OpcodeInfo& info) {
   using enum transport::QpState;
-  return qp.state == kRts || qp.state == kSqd || (qp.state == kRtr && info.is_request);
+  return qp.state == kRts || qp.state == kSqd ||
+         ((qp.state == kRtr || qp.state == kSqe) && info.is_request);
 }
 
 }  // namespace
@@ -59,27 +62,52 @@ DropReason Engine::Impl::accept_frame(Time now, std::span<const std::byte> frame
   if (!is_link_up) return DropReason::link_down;
   const DropReason parsed = wire::parse_packet(frame, packet);
   if (parsed != DropReason::none) return parsed;
-  if (!is_own_gid(packet.path.destination)) return DropReason::wrong_destination;
+  const bool is_to_group = wire::is_multicast(packet.path.destination);
+  if (is_to_group && groups.members(packet.path.destination).empty()) {
+    return DropReason::no_group_member;
+  }
+  if (!is_to_group && !is_own_gid(packet.path.destination)) return DropReason::wrong_destination;
   if (config.always_icrc && !wire::check_icrc(frame, packet)) {
     counters.add(Counter::rx_icrc_encapsulated);
     return DropReason::bad_icrc;
   }
-  const wire::OpcodeInfo& info = packet.info();
+  if (is_to_group) return deliver_to_group(now, packet);
   transport::Qp* qp = find_qp(packet.bth.destination_qp);
   if (qp == nullptr) return DropReason::unknown_qp;
-  if (info.operation == wire::Operation::kCnp) {
+  if (packet.info().operation == wire::Operation::kCnp) {
     // No reaction point is configured on any QP: seen, and not used.
     counters.add(Counter::rp_cnp_ignored);
     return DropReason::none;
   }
-  if (!is_service_of(info, *qp)) return DropReason::wrong_service;
-  if (!is_ready_for(*qp, info)) return DropReason::qp_not_ready;
+  return deliver_to(now, *qp, packet);
+}
+
+DropReason Engine::Impl::deliver_to(Time now, transport::Qp& qp, const wire::Packet& packet) {
+  const wire::OpcodeInfo& info = packet.info();
+  if (!is_service_of(info, qp)) return DropReason::wrong_service;
+  if (!is_ready_for(qp, info)) return DropReason::qp_not_ready;
   if (!is_pkey_accepted(packet.bth.pkey)) return DropReason::bad_pkey;
-  if (is_v1(packet.path.kind) != is_v1(qp->path.kind)) return DropReason::wrong_roce_version;
-  if (!is_from_peer(*qp, packet)) return DropReason::wrong_source;
-  ++qp->stats.rx_packets;
-  return info.is_request ? transport::on_request(shard, *qp, packet, now)
-                         : transport::on_response(shard, *qp, packet, now);
+  if (!qp.is_datagram()) {
+    if (is_v1(packet.path.kind) != is_v1(qp.path.kind)) return DropReason::wrong_roce_version;
+    if (!is_from_peer(qp, packet)) return DropReason::wrong_source;
+  }
+  ++qp.stats.rx_packets;
+  return info.is_request ? transport::on_request(shard, qp, packet, now)
+                         : transport::on_response(shard, qp, packet, now);
+}
+
+// Each attached QP gets its copy (10.5.2.1). The frame is dropped when none took it, for the last
+// one's reason.
+DropReason Engine::Impl::deliver_to_group(Time now, const wire::Packet& packet) {
+  if (packet.bth.destination_qp != kMulticastQp) return DropReason::unknown_qp;
+  DropReason reason = DropReason::none;
+  bool is_taken = false;
+  for (const std::uint32_t index : groups.members(packet.path.destination)) {
+    const DropReason refused = deliver_to(now, shard.qps[index], packet);
+    is_taken |= refused == DropReason::none;
+    if (refused != DropReason::none) reason = refused;
+  }
+  return is_taken ? DropReason::none : reason;
 }
 
 void Engine::Impl::receive(Time now, std::span<const std::byte> frame) {
@@ -91,7 +119,8 @@ void Engine::Impl::receive(Time now, std::span<const std::byte> frame) {
     return;
   }
   counters.add(Counter::port_rcv_packets);
-  counters.add(Counter::unicast_rcv_packets);
+  counters.add(wire::is_multicast(packet.path.destination) ? Counter::multicast_rcv_packets
+                                                           : Counter::unicast_rcv_packets);
   counters.add(Counter::port_rcv_data, frame.size() / 4);
   if ((packet.path.traffic_class & 3) == 3) counters.add(Counter::np_ecn_marked_roce_packets);
 }

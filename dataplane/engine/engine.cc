@@ -26,6 +26,8 @@ transport::ShardConfig shard_config(const EngineConfig& config) {
       .max_cqs = config.limits.max_cqs,
       .max_records = config.limits.max_inflight_requests,
       .max_resources = config.limits.max_responder_resources,
+      .max_address_handles =
+          std::min(config.limits.max_address_handles, transport::kAhIndexMask + 1),
       .max_unacked_packets =
           config.limits.max_unacked_packets != 0 ? config.limits.max_unacked_packets : 8192,
       // rxe asks at every 66th packet of a message (departures.md).
@@ -142,9 +144,49 @@ Result<void> Engine::destroy_cq(CqIndex cq) {
   return {};
 }
 
+Result<std::uint32_t> Engine::create_address_handle(const AddressHandleInit& init) {
+  transport::Shard& shard = impl_->shard;
+  const auto index = shard.address_handles.acquire();
+  if (!index) return Error{ENOMEM, "the device has no address handle left"};
+  transport::AddressHandle& ah = shard.address_handles[*index];
+  // The slot remembers its last number; a generation is never 0.
+  std::uint32_t generation = (ah.number >> transport::kAhIndexBits) + 1;
+  if (generation > (~0u >> transport::kAhIndexBits)) generation = 1;
+  ah.number = generation << transport::kAhIndexBits | *index;
+  ah.context = init.context;
+  ah.pd = init.pd;
+  ah.path = wire::make_path_template(init.headers);
+  return ah.number;
+}
+
+Result<void> Engine::destroy_address_handle(std::uint32_t number) {
+  transport::Shard& shard = impl_->shard;
+  const std::uint32_t index = number & transport::kAhIndexMask;
+  if (!shard.address_handles.is_live(index) || shard.address_handles[index].number != number) {
+    return Error{EINVAL, "no such address handle"};
+  }
+  shard.address_handles.release(index);
+  return {};
+}
+
+Result<void> Engine::attach_multicast(QpNum number, const wire::Gid& group) {
+  const Qp* qp = impl_->find_qp(number);
+  if (qp == nullptr) return no_such_qp();
+  if (!qp->is_datagram() || !wire::is_multicast(group)) {
+    return Error{EINVAL, "UD queue pairs attach to multicast groups"};
+  }
+  return impl_->groups.attach(group, impl_->shard.index_of(*qp));
+}
+
+Result<void> Engine::detach_multicast(QpNum number, const wire::Gid& group) {
+  const Qp* qp = impl_->find_qp(number);
+  if (qp == nullptr) return no_such_qp();
+  return impl_->groups.detach(group, impl_->shard.index_of(*qp));
+}
+
 Result<QpNum> Engine::create_qp(const transport::QpInit& init) {
   transport::Shard& shard = impl_->shard;
-  if (init.type != transport::QpType::kRc) return Error{EOPNOTSUPP, "RC queue pairs only"};
+  if (init.type == transport::QpType::kGsi) return Error{EOPNOTSUPP, "QP1 is reserved"};
   if (!init.srq.is_none()) return Error{EOPNOTSUPP, "no shared receive queues"};
   if (!shard.cqs.is_live(init.send_cq.value) || !shard.cqs.is_live(init.recv_cq.value)) {
     return Error{EINVAL, "no such completion queue"};
@@ -176,6 +218,8 @@ Result<QpNum> Engine::create_qp(const transport::QpInit& init) {
   qp.limits = {std::min(init.caps.max_send_sge, transport::kMaxSge),
                std::min(init.caps.max_recv_sge, transport::kMaxSge),
                std::min(init.caps.max_inline_bytes, transport::kMaxInlineBytes)};
+  // A datagram is one packet of at most the port's MTU.
+  if (qp.is_datagram()) qp.path_mtu = impl_->config.max_mtu_bytes;
   for (Time& deadline : qp.deadlines) deadline = Time::never();
   shard.qps[*index] = qp;
   ++shard.cqs[init.send_cq.value].users;
@@ -245,6 +289,8 @@ void Engine::Impl::enter_state(Time now, Qp& qp, QpState to) {
       }
       break;
     case QpState::kRts:
+      // What was posted while the send queue was in error is flushed, not sent.
+      if (qp.state == QpState::kSqe) transport::flush_whole_send_queue(shard, qp, now);
       qp.is_sq_draining = false;
       qp.state = QpState::kRts;
       transport::on_doorbell(shard, qp, now);
@@ -292,6 +338,7 @@ Result<void> Engine::destroy_qp(Time, QpNum number) {
   transport::Shard& shard = impl_->shard;
   const std::uint32_t index = shard.index_of(*qp);
   transport::drop_all_state(shard, *qp);
+  impl_->groups.forget(index);
   if (qp->is_scheduled) shard.runnable.remove(index);
   shard.deadlines.forget(index);
   --shard.cqs[qp->send_cq.value].users;

@@ -40,6 +40,7 @@ struct EngineLimits {
   std::uint32_t max_inflight_requests =
       1u << 16;  ///< Send work requests begun and not retired, all QPs.
   std::uint32_t max_responder_resources = 1u << 16;  ///< Kept READs and atomics, all QPs.
+  std::uint32_t max_address_handles = 1u << 15;      ///< At most 2^15.
   std::uint32_t max_unacked_packets = 0;             ///< A QP's window in packets; 0: 8192.
 };
 
@@ -60,6 +61,12 @@ struct CqInit {
   ContextId context;
   transport::RingRef ring;
   transport::ArmRef arm;
+};
+
+struct AddressHandleInit {
+  ContextId context;
+  PdId pd;
+  wire::PathHeaders headers;
 };
 
 struct QpSnapshot {
@@ -115,6 +122,14 @@ class Engine {
   Result<CqIndex> create_cq(const CqInit& init);
   Result<void> resize_cq(CqIndex cq, const transport::RingRef& ring, std::uint32_t producer);
   Result<void> destroy_cq(CqIndex cq);  ///< EBUSY while QPs use it.
+
+  /// The number by which work requests of UD QPs of that context and PD name the handle. ENOMEM.
+  Result<std::uint32_t> create_address_handle(const AddressHandleInit& init);
+  Result<void> destroy_address_handle(std::uint32_t number);
+
+  /// Datagrams to the group are delivered to the UD QP too. ENOMEM at the limits.
+  Result<void> attach_multicast(QpNum qp, const wire::Gid& group);
+  Result<void> detach_multicast(QpNum qp, const wire::Gid& group);  ///< EINVAL: not attached.
 
   Result<QpNum> create_qp(const transport::QpInit& init);
   /// Checks state table and attribute mask, applies, and acts (flush on ERR and RESET, drain on

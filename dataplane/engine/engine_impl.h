@@ -4,9 +4,11 @@
 
 #include <array>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "dataplane/engine/engine.h"
+#include "dataplane/engine/multicast_groups.h"
 #include "dataplane/transport/frame_plan.h"
 #include "dataplane/transport/shard.h"
 #include "rocemu/base/check.h"
@@ -22,6 +24,10 @@ inline constexpr std::size_t kQuarantinedQps = 1024;
 inline constexpr std::size_t kTransmitBatch = 32;
 /// Frames that one QP may send before the next has its turn.
 inline constexpr std::size_t kQpQuantum = 16;
+
+/// Longest frame: headers, payload of the largest path MTU, pad, ICRC.
+inline constexpr std::size_t kMaxFrameBytes =
+    wire::kMaxHeaderBytes + transport::kMaxPathMtu + 3 + wire::kIcrcBytes;
 
 /// A planned frame and the buffer that it is in.
 struct Outgoing {
@@ -42,6 +48,8 @@ struct Engine::Impl {
   void receive(Time now, std::span<const std::byte> frame);
   bool is_own_gid(const wire::Gid& gid);
   DropReason accept_frame(Time now, std::span<const std::byte> frame, wire::Packet& packet);
+  DropReason deliver_to_group(Time now, const wire::Packet& packet);
+  DropReason deliver_to(Time now, transport::Qp& qp, const wire::Packet& packet);
 
   std::size_t transmit(Time now, FrameSink& sink, std::size_t budget);
   PlanOutcome plan_one(Time now, FrameSink& sink, transport::Qp& qp);
@@ -50,6 +58,8 @@ struct Engine::Impl {
   void commit_outgoing(Time now, FrameSink& sink);
   wire::Icrc place_payload(const transport::FramePlan& plan, bool by_reference, wire::Icrc crc);
   void send(const Outgoing& out, FrameSink& sink);
+  void keep_for_own_group(std::span<const std::byte> frame);
+  void deliver_own_group_frames(Time now);
 
   void apply_attributes(transport::Qp& qp, const transport::QpAttr& attr, std::uint32_t mask);
   void enter_state(Time now, transport::Qp& qp, transport::QpState to);
@@ -59,11 +69,21 @@ struct Engine::Impl {
   transport::Shard shard;
   std::vector<wire::Gid> gids;
   std::size_t last_gid = 0;
+  MulticastGroups groups;
   std::deque<std::uint32_t> quarantine;
   bool is_link_up = true;
 
   std::array<Outgoing, kTransmitBatch> outgoing;
   std::size_t outgoing_count = 0;
+
+  /// Copies of the batch's frames to groups that have members here: no link brings them back.
+  struct OwnGroupFrame {
+    std::array<std::byte, kMaxFrameBytes> bytes;
+    std::size_t length;
+  };
+  std::unique_ptr<std::array<OwnGroupFrame, kTransmitBatch>> own_group_frames =
+      std::make_unique_for_overwrite<std::array<OwnGroupFrame, kTransmitBatch>>();
+  std::size_t own_group_count = 0;
 };
 
 }  // namespace rocemu::engine

@@ -7,6 +7,7 @@
 #include "dataplane/transport/completion.h"
 #include "dataplane/transport/requester.h"
 #include "dataplane/transport/responder.h"
+#include "dataplane/transport/unreliable.h"
 
 namespace rocemu::engine {
 namespace {
@@ -66,8 +67,11 @@ void Engine::Impl::send(const Outgoing& out, FrameSink& sink) {
   const SinkCapabilities sink_can = sink.capabilities();
   std::byte* frame = plan.payload - plan.header_bytes;
   transport::Qp& qp = shard.qps[plan.qp];
-  const bool is_v1 = qp.path.kind == wire::RoceKind::kV1;
-  const bool by_reference = sink_can.takes_references && plan.direct != nullptr;
+  const wire::PathTemplate& path = *plan.path;
+  const bool is_v1 = path.kind == wire::RoceKind::kV1;
+  // A request that nobody acknowledges ends when its frame is sent: its memory is the program's
+  // again.
+  const bool by_reference = sink_can.takes_references && plan.direct != nullptr && qp.is_reliable();
   const std::uint8_t pad = wire::pad_count(plan.payload_bytes);
   // With references the trailer stands right behind the headers.
   std::byte* tail = by_reference ? plan.payload : plan.payload + plan.payload_bytes;
@@ -78,7 +82,7 @@ void Engine::Impl::send(const Outgoing& out, FrameSink& sink) {
     }
     wire::store_icrc(tail + pad, 0);
   } else {
-    wire::Icrc crc = wire::icrc_begin({frame, plan.header_bytes}, qp.path.l3_offset, is_v1);
+    wire::Icrc crc = wire::icrc_begin({frame, plan.header_bytes}, path.l3_offset, is_v1);
     crc = wire::icrc_update(place_payload(plan, by_reference, crc), {tail, pad});
     wire::store_icrc(tail + pad, wire::icrc_finish(crc));
   }
@@ -95,11 +99,32 @@ void Engine::Impl::send(const Outgoing& out, FrameSink& sink) {
     tx.token = FrameToken{qp.number.value};
     ++qp.held_frames;
   }
+  const bool is_to_group = (frame[0] & std::byte{1}) != std::byte{0};
+  if (is_to_group) keep_for_own_group({frame, tx.length});
   sink.transmit(tx);
   counters.add(Counter::port_xmit_packets);
-  counters.add(Counter::unicast_xmit_packets);
+  counters.add(is_to_group ? Counter::multicast_xmit_packets : Counter::unicast_xmit_packets);
   counters.add(Counter::port_xmit_data, tx.length / 4);
   counters.add(Counter::tx_payload_bytes, plan.payload_bytes);
+}
+
+void Engine::Impl::keep_for_own_group(std::span<const std::byte> frame) {
+  wire::Packet packet;
+  if (wire::parse_packet(frame, packet) != DropReason::none) return;
+  if (groups.members(packet.path.destination).empty()) return;
+  OwnGroupFrame& copy = (*own_group_frames)[own_group_count++];
+  std::ranges::copy(frame, copy.bytes.begin());
+  copy.length = frame.size();
+}
+
+// After the batch, whose moves are done with: these plan moves of their own.
+void Engine::Impl::deliver_own_group_frames(Time now) {
+  for (std::size_t i = 0; i < own_group_count; ++i) {
+    const OwnGroupFrame& frame = (*own_group_frames)[i];
+    receive(now, std::span(frame.bytes).first(frame.length));
+  }
+  if (own_group_count != 0) transport::commit_moves(shard, now);
+  own_group_count = 0;
 }
 
 void Engine::Impl::commit_outgoing(Time now, FrameSink& sink) {
@@ -112,6 +137,9 @@ void Engine::Impl::commit_outgoing(Time now, FrameSink& sink) {
     if (out.plan.is_payload_ready || out.plan.direct != nullptr ||
         is_payload_moved(shard, out.plan)) {
       send(out, sink);
+      if (!shard.qps[out.plan.qp].is_reliable()) {
+        transport::on_request_sent(shard, shard.qps[out.plan.qp], out.plan, now);
+      }
       continue;
     }
     transport::Qp& qp = shard.qps[out.plan.qp];
@@ -132,6 +160,7 @@ void Engine::Impl::commit_outgoing(Time now, FrameSink& sink) {
   }
   shard.move_count = 0;
   outgoing_count = 0;
+  deliver_own_group_frames(now);
 }
 
 // One QP's turn: until its quantum, the batch, the budget or its work is used up.

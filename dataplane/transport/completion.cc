@@ -183,6 +183,17 @@ void flush_queues(Shard& shard, Qp& qp, Time now) {
   set_timer(shard, qp, TimerKind::kFlush, now + qp.flush_interval);
 }
 
+void flush_send_queue(Shard& shard, Qp& qp, Time now) {
+  if (flush_send(shard, qp, now) == Flushed::kPart) {
+    set_timer(shard, qp, TimerKind::kFlush, now + kFlushPause);
+  }
+}
+
+void flush_whole_send_queue(Shard& shard, Qp& qp, Time now) {
+  while (flush_send(shard, qp, now) == Flushed::kPart) {
+  }
+}
+
 void raise_event(Shard& shard, const Qp& qp, AsyncEventType type) {
   shard.events.on_async_event({.type = type, .qp = qp.number});
 }

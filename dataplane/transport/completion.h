@@ -25,6 +25,13 @@ void enter_error(Shard& shard, Qp& qp, Time now, const AsyncEventType* cause = n
 /// Flushes what was posted since; arms the timer that comes back for receives.
 void flush_queues(Shard& shard, Qp& qp, Time now);
 
+/// Flushes what is and was posted to the send queue (SQE); comes back by the timer for what is more
+/// than a batch.
+void flush_send_queue(Shard& shard, Qp& qp, Time now);
+
+/// The same, all of it at once.
+void flush_whole_send_queue(Shard& shard, Qp& qp, Time now);
+
 /// Raises an asynchronous event of the QP.
 void raise_event(Shard& shard, const Qp& qp, AsyncEventType type);
 

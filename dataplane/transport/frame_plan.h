@@ -17,6 +17,7 @@ struct FramePlan {
   std::uint32_t qp = kNoIndex;
   std::uint32_t record = kNoIndex;  ///< Requests.
   std::uint32_t wqe_index = 0;      ///< Requests: guards against a record that ended meanwhile.
+  const wire::PathTemplate* path = nullptr;  ///< Until the frame is sent: the QP's, or a handle's.
   std::byte* payload =
       nullptr;  ///< Where the payload goes in the frame's buffer; headers end here.
   std::uint16_t header_bytes = 0;

@@ -25,7 +25,7 @@ struct SendRecord {
   std::uint32_t next = kNoIndex;  ///< The request posted after this one.
   std::uint32_t wqe_index = 0;    ///< Free-running index in the send ring.
   Psn first_psn;
-  std::uint32_t psn_count = 1;  ///< Request packets, or response packets of a READ; 0: local.
+  std::uint32_t psn_count = 1;  ///< Request packets, or response packets of a READ; 0: none sent.
   std::uint32_t length = 0;
   std::uint32_t requested = 0;  ///< READ: response packets asked for so far.
   std::uint32_t received = 0;   ///< READ: response packets placed; else 1 when answered.
@@ -163,6 +163,11 @@ struct Qp {
   QpCaps caps;
   Duration flush_interval;
   std::uint32_t generation = 0;  ///< Of this slot; part of `number`.
+
+  /// Requests are acknowledged, and sent again until they are.
+  bool is_reliable() const { return type == QpType::kRc; }
+  /// Each work request names its destination.
+  bool is_datagram() const { return type == QpType::kUd || type == QpType::kGsi; }
 };
 
 static_assert(std::is_trivially_copyable_v<Qp>);

@@ -2,6 +2,7 @@
 
 #include "dataplane/transport/completion.h"
 #include "dataplane/transport/rnr_timer.h"
+#include "dataplane/transport/unreliable.h"
 #include "rocemu/base/check.h"
 
 namespace rocemu::transport {
@@ -100,7 +101,10 @@ void run_timers(Shard& shard, Qp& qp, Time now) {
     constexpr AsyncEventType kCause = AsyncEventType::kQpFatal;
     enter_error(shard, qp, now, &kCause);
   }
-  if (take_due(TimerKind::kFlush) && qp.state == QpState::kErr) flush_queues(shard, qp, now);
+  if (take_due(TimerKind::kFlush)) {
+    if (qp.state == QpState::kErr) flush_queues(shard, qp, now);
+    if (qp.state == QpState::kSqe) flush_send_queue(shard, qp, now);
+  }
   for (const Time deadline : qp.deadlines) {
     if (!deadline.is_never()) shard.deadlines.watch(shard.index_of(qp), deadline);
   }
@@ -109,7 +113,11 @@ void run_timers(Shard& shard, Qp& qp, Time now) {
 void fail_head(Shard& shard, Qp& qp, WcStatus status, Time now) {
   ROCEMU_CHECK(qp.record_head != kNoIndex);
   retire_head(shard, qp, status, now);
-  enter_error(shard, qp, now);
+  if (qp.is_reliable()) {
+    enter_error(shard, qp, now);
+  } else {
+    enter_send_error(shard, qp, now);
+  }
 }
 
 }  // namespace rocemu::transport

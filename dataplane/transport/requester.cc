@@ -6,6 +6,7 @@
 #include "dataplane/transport/completer.h"
 #include "dataplane/transport/local_operations.h"
 #include "dataplane/transport/recovery.h"
+#include "dataplane/transport/unreliable.h"
 #include "rocemu/base/check.h"
 
 namespace rocemu::transport {
@@ -23,6 +24,9 @@ constexpr std::uint32_t kMaxLocalInTurn = 256;
 // How long a QP waits when the shard has no send record left.
 constexpr Duration kBeginDelay = microseconds(50);
 
+// A work request with this bit in its Q_Key sends the QP's own (10.2.5).
+constexpr std::uint32_t kOwnQkeyFlag = 0x8000'0000;
+
 bool is_transferring_state(QpState state) {
   return state == QpState::kRts || state == QpState::kSqd;
 }
@@ -33,8 +37,24 @@ std::uint32_t packets_of(std::uint32_t length, std::uint32_t mtu) {
   return std::max(1u, div_ceil(length, mtu));
 }
 
-// What an RC QP takes, and how it must look (11.4.1.1).
+// What the transport service offers (9.8.1, table 33).
+bool is_offered(QpType type, WrOpcode opcode) {
+  const bool is_send = opcode == WrOpcode::kSend || opcode == WrOpcode::kSendWithImm;
+  switch (type) {
+    case QpType::kRc:
+      return true;
+    case QpType::kUc:
+      return is_send || opcode == WrOpcode::kRdmaWrite || opcode == WrOpcode::kRdmaWriteWithImm;
+    case QpType::kUd:
+    case QpType::kGsi:
+      return is_send;
+  }
+  return false;
+}
+
+// What a QP takes, and how it must look (11.4.1.1).
 WcStatus check_request(const SendWorkRequest& wr, const Qp& qp) {
+  if (!is_offered(qp.type, wr.opcode)) return WcStatus::kLocQpOpErr;
   switch (wr.opcode) {
     case WrOpcode::kSend:
     case WrOpcode::kSendWithImm:
@@ -74,6 +94,12 @@ bool must_wait(const Qp& qp, const SendWorkRequest& wr, const SendRecord& record
   return outstanding + record.psn_count > kMaxPsnsOutstanding;
 }
 
+// A datagram longer than the port's MTU is not sent, and is no error (C10-93.1.1).
+std::uint32_t request_packets(const Qp& qp, std::uint32_t length) {
+  if (qp.is_datagram() && length > qp.path_mtu) return 0;
+  return packets_of(length, qp.path_mtu);
+}
+
 void append_record(Shard& shard, Qp& qp, std::uint32_t index) {
   if (qp.record_tail == kNoIndex) {
     qp.record_head = index;
@@ -110,7 +136,7 @@ Begun begin_request(Shard& shard, Qp& qp, Time now) {
     if (record.is_local()) {
       record.psn_count = 0;
     } else if (!record.is_refused && !record.is_atomic() && !record.is_placement()) {
-      record.psn_count = packets_of(record.length, qp.path_mtu);
+      record.psn_count = request_packets(qp, record.length);
     }
     if (!record.is_refused && must_wait(qp, *wr, record)) return Begun::kNothing;
   }
@@ -128,6 +154,10 @@ Begun begin_request(Shard& shard, Qp& qp, Time now) {
   ++qp.sq_next;
   if (record.is_local() && !record.is_refused) {
     settle_head(shard, qp, now);
+    return Begun::kLocal;
+  }
+  if (record.psn_count == 0 && !record.is_refused) {
+    end_sent_requests(shard, qp, now);
     return Begun::kLocal;
   }
   qp.tx_record = *index;
@@ -184,6 +214,15 @@ wire::Opcode data_opcode(WrOpcode opcode, bool is_first, bool is_last) {
   }
 }
 
+// The opcodes of the services differ in their top three bits (table 37).
+wire::Opcode of_service(QpType type, wire::Opcode rc) {
+  const wire::Service service = type == QpType::kRc   ? wire::Service::kRc
+                                : type == QpType::kUc ? wire::Service::kUc
+                                                      : wire::Service::kUd;
+  return static_cast<wire::Opcode>(static_cast<std::uint8_t>(service) << 5 |
+                                   static_cast<std::uint8_t>(rc));
+}
+
 Segment next_segment(const Qp& qp, const SendRecord& record) {
   Segment segment;
   segment.psn = record.first_psn + static_cast<std::int32_t>(qp.tx_packet);
@@ -202,7 +241,7 @@ Segment next_segment(const Qp& qp, const SendRecord& record) {
     segment.length = record.length;
   } else {
     const bool is_last = qp.tx_packet + 1 == record.psn_count;
-    segment.opcode = data_opcode(record.opcode, qp.tx_packet == 0, is_last);
+    segment.opcode = of_service(qp.type, data_opcode(record.opcode, qp.tx_packet == 0, is_last));
     segment.length = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(qp.path_mtu, record.length - segment.offset));
   }
@@ -213,6 +252,7 @@ Segment next_segment(const Qp& qp, const SendRecord& record) {
 // Acknowledgements are asked for at the end of a message, every so often within one, and when the
 // window closes with this packet.
 bool needs_ack(const Shard& shard, const Qp& qp, const Segment& segment) {
+  if (!qp.is_reliable()) return false;
   if (segment.is_last || qp.packets_since_ack_req + 1 >= shard.config.ack_interval_packets) {
     return true;
   }
@@ -232,7 +272,10 @@ wire::Packet transport_headers(const Shard& shard, const Qp& qp, const SendRecor
   packet.bth.psn = segment.psn;
   packet.imm.value = wr.immediate;
   packet.ieth.rkey = wr.invalidate_rkey;
-  if (record.is_atomic()) {
+  if (qp.is_datagram()) {
+    packet.bth.destination_qp = QpNum{wr.remote_qpn & 0xff'ffff};
+    packet.deth = {(wr.remote_qkey & kOwnQkeyFlag) != 0 ? qp.attr.qkey : wr.remote_qkey, qp.number};
+  } else if (record.is_atomic()) {
     const bool is_swap = record.opcode == WrOpcode::kAtomicCmpAndSwp;
     packet.atomic = {wr.remote_va, wr.rkey, is_swap ? wr.swap : wr.compare_add,
                      is_swap ? wr.compare_add : 0};
@@ -315,6 +358,13 @@ void skip_what_is_done(Shard& shard, Qp& qp) {
   }
 }
 
+// The headers below the BTH, or null: the address handle is not the QP's to use.
+const wire::PathTemplate* path_of(const Shard& shard, const Qp& qp, const SendWorkRequest& wr) {
+  if (!qp.is_datagram()) return &qp.path;
+  const AddressHandle* ah = find_address_handle(shard, qp, wr.ah_number);
+  return ah != nullptr ? &ah->path : nullptr;
+}
+
 bool is_window_open(const Shard& shard, const Qp& qp, const SendRecord& record) {
   // Limited by max_rd_atomic; a long READ asks for more when it has what it asked for.
   if (record.needs_response()) return qp.tx_packet <= record.received;
@@ -336,11 +386,12 @@ bool can_send(const Shard& shard, const Qp& qp) {
 }
 
 void on_doorbell(Shard& shard, Qp& qp, Time now) {
-  if (qp.state == QpState::kErr || qp.state == QpState::kRts || qp.state == QpState::kSqd) {
+  const bool is_flushing = qp.state == QpState::kErr || qp.state == QpState::kSqe;
+  if (is_flushing || is_transferring_state(qp.state)) {
     qp.sq_published = qp.sq_next + shard.queues.available(qp.send_ring, qp.sq_next);
   }
-  if (qp.state == QpState::kErr) {
-    // Flushing is the way work requests posted in the error state end.
+  if (is_flushing) {
+    // Flushing is the way work requests posted in an error state end.
     set_timer(shard, qp, TimerKind::kFlush, now);
   } else if (can_send(shard, qp)) {
     schedule(shard, qp);
@@ -354,7 +405,8 @@ Planned plan_request(Shard& shard, Qp& qp, Time now, std::byte* payload, FramePl
   SendRecord& record = shard.records[qp.tx_record];
   if (!is_window_open(shard, qp, record)) return Planned::kNothing;
   const SendWorkRequest* wr = read_begun(shard, qp, record);
-  if (wr == nullptr) {
+  plan.path = wr != nullptr ? path_of(shard, qp, *wr) : nullptr;
+  if (plan.path == nullptr) {
     record.failure = WcStatus::kLocQpOpErr;
     settle_head(shard, qp, now);
     return Planned::kNothing;
@@ -373,7 +425,7 @@ Planned plan_request(Shard& shard, Qp& qp, Time now, std::byte* payload, FramePl
   }
   const wire::Packet packet = transport_headers(shard, qp, record, *wr, segment);
   plan.header_bytes =
-      static_cast<std::uint16_t>(wire::write_headers(qp.path, packet, segment.length, payload));
+      static_cast<std::uint16_t>(wire::write_headers(*plan.path, packet, segment.length, payload));
   qp.packets_since_ack_req = packet.bth.ack_req ? 0 : qp.packets_since_ack_req + 1;
   advance(shard, qp, record, segment, now);
   return Planned::kFrame;

@@ -5,10 +5,12 @@
 #include "dataplane/memory/moves.h"
 #include "dataplane/transport/classify.h"
 #include "dataplane/transport/completion.h"
+#include "dataplane/transport/incoming_payload.h"
 #include "dataplane/transport/placement.h"
 #include "dataplane/transport/receive_queue.h"
 #include "dataplane/transport/resources.h"
 #include "dataplane/transport/responder_steps.h"
+#include "dataplane/transport/unreliable_responder.h"
 #include "rocemu/base/check.h"
 
 namespace rocemu::transport {
@@ -75,48 +77,6 @@ DropReason refuse_not_ready(Shard& shard, Qp& qp, Psn psn) {
   return DropReason::none;
 }
 
-// One action for the packet's moves since `first_move`.
-Action& add_action(Shard& shard, Qp& qp, const wire::Packet& packet, std::uint32_t first_move) {
-  Action& action = shard.actions[shard.action_count++];
-  action.kind = Action::Kind::kRequestPlaced;
-  action.completes = false;
-  action.is_send = packet.info().operation == wire::Operation::kSend;
-  action.qp = shard.index_of(qp);
-  action.first_move = first_move;
-  action.move_count = shard.move_count - first_move;
-  action.psn = packet.bth.psn;
-  ++qp.uncommitted;
-  return action;
-}
-
-void plan_direct(Shard& shard, std::byte* direct, std::span<const std::byte> payload) {
-  shard.moves[shard.move_count++] = {.space = SpaceId{},
-                                     .direction = memory::Direction::kToClient,
-                                     .status = memory::MoveStatus::kPending,
-                                     .length = static_cast<std::uint32_t>(payload.size()),
-                                     .client_va = 0,
-                                     .direct = direct,
-                                     .local = const_cast<std::byte*>(payload.data())};
-}
-
-Completion receive_completion(const Qp& qp, const wire::Packet& packet, std::uint64_t wr_id,
-                              std::uint32_t bytes, WcOpcode opcode) {
-  Completion completion;
-  completion.wr_id = wr_id;
-  completion.qp = qp.number;
-  completion.opcode = opcode;
-  completion.byte_length = bytes;
-  completion.is_solicited = packet.bth.solicited;
-  if (packet.info().has(wire::kHasImmDt)) {
-    completion.immediate_or_rkey = packet.imm.value;
-    completion.flags = kWcWithImm;
-  } else if (packet.info().has(wire::kHasIeth)) {
-    completion.immediate_or_rkey = packet.ieth.rkey;
-    completion.flags = kWcWithInv;
-  }
-  return completion;
-}
-
 DropReason on_send(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
   const Psn psn = packet.bth.psn;
   const wire::OpcodeInfo& info = packet.info();
@@ -138,11 +98,7 @@ DropReason on_send(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
                           psn, now);
   }
   const std::uint32_t first_move = shard.move_count;
-  const SgePlan plan =
-      plan_sges(shard, qp, std::span(wr.sges).first(wr.sge_count), {qp.incoming_offset, bytes},
-                memory::kAccessLocalWrite, memory::Direction::kToClient,
-                const_cast<std::byte*>(packet.payload.data()));
-  if (plan.fault != memory::MrFault::kNone) {
+  if (!plan_into_receive(shard, qp, wr, qp.incoming_offset, packet.payload)) {
     return refuse_receive(shard, qp, WcStatus::kLocProtErr, wire::NakCode::kRemoteOperationalError,
                           psn, now);
   }
@@ -152,8 +108,7 @@ DropReason on_send(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
     return refuse_receive(shard, qp, WcStatus::kRemInvReqErr, wire::NakCode::kRemoteAccessError,
                           psn, now);
   }
-  if (plan.direct != nullptr) plan_direct(shard, plan.direct, packet.payload);
-  Action& action = add_action(shard, qp, packet, first_move);
+  Action& action = add_request_action(shard, qp, packet, first_move);
   qp.incoming_offset += bytes;
   accept_request(shard, qp, packet, 1);
   if (info.ends_message()) {
@@ -163,17 +118,6 @@ DropReason on_send(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
     end_receive(shard, qp);
   }
   return DropReason::none;
-}
-
-// RETH of a WRITE: right, key and the whole range (9.7.4.1.5). Zero length names no memory (C9-88).
-bool open_write(Shard& shard, Qp& qp, const wire::Reth& reth) {
-  qp.write_rkey = reth.rkey;
-  qp.write_va = reth.va;
-  qp.write_length = reth.dma_length;
-  qp.incoming_offset = 0;
-  if (reth.dma_length == 0) return true;
-  return lookup_remote(shard, qp, reth.rkey, reth.va, reth.dma_length, memory::kAccessRemoteWrite)
-             .fault == memory::MrFault::kNone;
 }
 
 DropReason on_write(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
@@ -202,19 +146,11 @@ DropReason on_write(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) 
   const bool takes_receive = info.has(wire::kHasImmDt);
   if (takes_receive && !has_receive(shard, qp)) return refuse_not_ready(shard, qp, psn);
   const std::uint32_t first_move = shard.move_count;
-  if (bytes != 0) {
-    const memory::MrView view =
-        lookup_remote(shard, qp, qp.write_rkey, qp.write_va + qp.incoming_offset, bytes,
-                      memory::kAccessRemoteWrite);
-    if (view.fault != memory::MrFault::kNone) {
-      shard.counters.add(Counter::key_violations);
-      return refuse(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
-    }
-    memory::split_moves(
-        view, memory::Direction::kToClient, const_cast<std::byte*>(packet.payload.data()), bytes,
-        [&shard](const memory::Move& move) { shard.moves[shard.move_count++] = move; });
+  if (!plan_into_write(shard, qp, packet.payload)) {
+    shard.counters.add(Counter::key_violations);
+    return refuse(shard, qp, wire::NakCode::kRemoteAccessError, psn, now);
   }
-  Action& action = add_action(shard, qp, packet, first_move);
+  Action& action = add_request_action(shard, qp, packet, first_move);
   qp.incoming_offset += bytes;
   accept_request(shard, qp, packet, 1);
   if (takes_receive) {
@@ -389,6 +325,7 @@ void finish_plan(Shard& shard, const Qp& qp, const wire::Packet& packet, std::ui
   plan.kind = FramePlan::Kind::kResponse;
   plan.qp = shard.index_of(qp);
   plan.record = kNoIndex;
+  plan.path = &qp.path;
   plan.payload = payload;
   plan.payload_bytes = bytes;
   plan.psn = packet.bth.psn;
@@ -487,6 +424,15 @@ DropReason refuse(Shard& shard, Qp& qp, wire::NakCode code, Psn psn, Time now) {
 }
 
 DropReason on_request(Shard& shard, Qp& qp, const wire::Packet& packet, Time now) {
+  switch (qp.type) {
+    case QpType::kRc:
+      break;
+    case QpType::kUc:
+      return on_uc_request(shard, qp, packet, now);
+    case QpType::kUd:
+    case QpType::kGsi:
+      return on_ud_request(shard, qp, packet, now);
+  }
   if (qp.state == QpState::kRtr && !qp.is_communication_established) {
     qp.is_communication_established = true;
     raise_event(shard, qp, AsyncEventType::kCommEstablished);
@@ -523,6 +469,7 @@ DropReason on_request(Shard& shard, Qp& qp, const wire::Packet& packet, Time now
 
 void on_request_placed(Shard& shard, Qp& qp, const Action& action, bool is_done, Time now) {
   if (qp.state == QpState::kErr || qp.state == QpState::kReset) return;
+  if (!qp.is_reliable()) return on_unreliable_placed(shard, qp, action, is_done, now);
   if (action.completes && is_done) retire_receive(shard, qp, action.completion, now);
   if (is_done) return;
   constexpr auto kCode = wire::NakCode::kRemoteOperationalError;

@@ -22,6 +22,7 @@ Shard::Shard(const ShardConfig& shard_config, QueuePort& queue_port,
       cqs(shard_config.max_cqs),
       records(shard_config.max_records),
       resources(shard_config.max_resources),
+      address_handles(shard_config.max_address_handles),
       runnable(shard_config.max_qps),
       deadlines(shard_config.max_qps) {}
 

@@ -11,6 +11,7 @@
 #include "dataplane/memory/mr_table.h"
 #include "dataplane/sched/deadline_queue.h"
 #include "dataplane/sched/run_queue.h"
+#include "dataplane/transport/address_handle.h"
 #include "dataplane/transport/events.h"
 #include "dataplane/transport/qp.h"
 #include "rocemu/abi/counters.h"
@@ -24,6 +25,7 @@ struct ShardConfig {
   std::uint32_t max_cqs = 0;
   std::uint32_t max_records = 0;
   std::uint32_t max_resources = 0;
+  std::uint32_t max_address_handles = 0;
   std::uint32_t max_unacked_packets = 8192;
   std::uint32_t ack_interval_packets = 32;  ///< An AckReq at least so often within a message.
   bool is_rxe = false;                      ///< Send rxe's departures (departures.md).
@@ -49,8 +51,9 @@ struct Action {
 
 inline constexpr std::size_t kMaxMoves = 1024;
 inline constexpr std::size_t kMaxActions = 256;
-/// Moves that one packet may need: each SGE in up to three pieces.
-inline constexpr std::size_t kMaxMovesPerPacket = kMaxSge * 3;
+/// Moves that one packet may need: each SGE in up to three pieces, and the ends of a datagram's
+/// network header cut two of them.
+inline constexpr std::size_t kMaxMovesPerPacket = (kMaxSge + 2) * 3;
 
 struct Shard {
   Shard(const ShardConfig& shard_config, QueuePort& queue_port, memory::MemoryPort& memory_port,
@@ -67,6 +70,7 @@ struct Shard {
   Pool<Cq> cqs;
   Pool<SendRecord> records;
   Pool<ResponderResource> resources;
+  Pool<AddressHandle> address_handles;
   sched::RunQueue runnable;
   sched::DeadlineQueue deadlines;
 

@@ -87,11 +87,12 @@ transport::RingRef Host::make_ring(std::uint32_t entries, std::uint32_t log2_str
   return ring;
 }
 
-QpHandle Host::make_qp(std::uint32_t entries, bool signal_all) {
+QpHandle Host::make_qp(std::uint32_t entries, bool signal_all, transport::QpType type) {
   QpHandle qp;
   qp.send_ring = make_ring(entries, kSendStrideLog2);
   qp.recv_ring = make_ring(entries, kRecvStrideLog2);
   transport::QpInit init;
+  init.type = type;
   init.context = ContextId{1};
   init.pd = PdId{1};
   init.send_cq = init.recv_cq = cq;
@@ -131,6 +132,12 @@ void write_send(std::byte* wqe, transport::WrOpcode opcode, const SendOptions& o
     store(wqe + rxe::kSendMwMwRkey, o.bind.window_rkey);
     store(wqe + rxe::kSendMwRkey, o.bind.new_rkey);
     store(wqe + rxe::kSendMwAccess, o.bind.access);
+    return;
+  }
+  if (o.to) {
+    store(wqe + rxe::kSendUdRemoteQpn, o.to->qpn);
+    store(wqe + rxe::kSendUdRemoteQkey, o.to->qkey);
+    store(wqe + rxe::kSendUdAhNum, o.to->ah_number);
     return;
   }
   store(wqe + rxe::kSendRemoteAddr, o.remote_va);
@@ -217,6 +224,9 @@ std::optional<Wc> Host::poll() {
   out.invalidated_rkey = load<std::uint32_t>(wc + rxe::kWcEx);
   out.flags = load<std::uint32_t>(wc + rxe::kWcFlags);
   out.qp = load<std::uint32_t>(wc + rxe::kWcQpNum);
+  out.source_qp = load<std::uint32_t>(wc + rxe::kWcSrcQp);
+  out.pkey_index = load<std::uint16_t>(wc + rxe::kWcPkeyIndex);
+  out.service_level = std::to_integer<std::uint8_t>(wc[rxe::kWcSl]);
   ++cq_consumer_;
   store(head + rxe::kQueueConsumerIndex, cq_consumer_ & cq_ring.mask);
   return out;
@@ -234,6 +244,7 @@ std::uint32_t Host::arm_word() const { return load<std::uint32_t>(rings.data());
 void bring_up(Host& from, QpNum local, const Host& to, QpNum remote, Psn sq_psn, Psn rq_psn,
               const ConnectOptions& o, Time now, transport::QpState last) {
   using namespace transport;
+  const bool is_rc = from.engine->snapshot(local)->type == QpType::kRc;
   QpAttr attr;
   attr.state = QpState::kInit;
   attr.access = o.access;
@@ -254,7 +265,7 @@ void bring_up(Host& from, QpNum local, const Host& to, QpNum remote, Psn sq_psn,
   ASSERT_TRUE(from.engine
                   ->modify_qp(now, local, attr,
                               kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
-                                  kQpMaxDestRdAtomic | kQpMinRnrTimer)
+                                  (is_rc ? kQpMaxDestRdAtomic | kQpMinRnrTimer : 0u))
                   .ok());
   if (last == QpState::kRtr) return;
   attr.state = QpState::kRts;
@@ -263,11 +274,12 @@ void bring_up(Host& from, QpNum local, const Host& to, QpNum remote, Psn sq_psn,
   attr.rnr_retry = o.rnr_retry;
   attr.sq_psn = sq_psn;
   attr.max_rd_atomic = o.rd_atomic;
-  ASSERT_TRUE(from.engine
-                  ->modify_qp(now, local, attr,
-                              kQpState | kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn |
-                                  kQpMaxQpRdAtomic)
-                  .ok());
+  ASSERT_TRUE(
+      from.engine
+          ->modify_qp(now, local, attr,
+                      kQpState | kQpSqPsn |
+                          (is_rc ? kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic : 0u))
+          .ok());
 }
 
 void Pair::connect(QpHandle& qa, QpHandle& qb, const ConnectOptions& options) {

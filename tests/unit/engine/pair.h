@@ -62,6 +62,16 @@ struct Wc {
   std::uint32_t invalidated_rkey = 0;
   std::uint32_t flags = 0;
   std::uint32_t qp = 0;
+  std::uint32_t source_qp = 0;
+  std::uint16_t pkey_index = 0;
+  std::uint8_t service_level = 0;
+};
+
+/// Where a datagram goes.
+struct DatagramTo {
+  std::uint32_t qpn = 0;
+  std::uint32_t qkey = 0;
+  std::uint32_t ah_number = 0;
 };
 
 struct SendOptions {
@@ -75,6 +85,7 @@ struct SendOptions {
   std::uint32_t invalidate_rkey = 0;  ///< Of kLocalInv and kSendWithInv.
   memory::WindowBind bind;            ///< Of kBindMw.
   transport::FlushRange flush;        ///< Of kFlush.
+  std::optional<DatagramTo> to;
 };
 
 /// One queue pair of a host with its rings, and the application's side of them.
@@ -96,7 +107,8 @@ class Host {
  public:
   explicit Host(std::uint8_t number, const HostOptions& options = {});
 
-  QpHandle make_qp(std::uint32_t entries = 127, bool signal_all = false);
+  QpHandle make_qp(std::uint32_t entries = 127, bool signal_all = false,
+                   transport::QpType type = transport::QpType::kRc);
   void post_send(Time now, QpHandle& qp, transport::WrOpcode opcode,
                  std::span<const transport::Sge> sges, const SendOptions& options);
   void post_inline(Time now, QpHandle& qp, transport::WrOpcode opcode,
