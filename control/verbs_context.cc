@@ -85,6 +85,9 @@ VerbsContext::~VerbsContext() {
       (void)device.worker.unbind_cq(identity.id, handle_slot(handle));
       (void)device.worker.engine(device.index).destroy_cq(cq.index);
     });
+    ahs.for_each([&](std::uint32_t, AddressHandle& ah) {
+      (void)device.worker.engine(device.index).destroy_address_handle(ah.number);
+    });
     // Windows first: a region that one is bound to does not go.
     mws.for_each([&](std::uint32_t, MemoryWindow& mw) {
       (void)device.regions.retire(mw.index);
@@ -261,6 +264,8 @@ void VerbsContext::destroy_pd(std::uint32_t handle) {
 }
 
 void VerbsContext::destroy_ah(std::uint32_t handle, AddressHandle& ah) {
+  device.worker.run(
+      [&] { (void)device.worker.engine(device.index).destroy_address_handle(ah.number); });
   --pds.find(ah.pd)->users;
   ahs.remove(handle);
   --device.ah_count;

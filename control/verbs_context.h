@@ -57,6 +57,13 @@ struct CompletionQueue {
   std::uint32_t async_events = 0;
 };
 
+/// A multicast group that a QP is attached to.
+struct MulticastGroup {
+  wire::Gid gid{};
+  std::uint16_t lid = 0;
+  bool operator==(const MulticastGroup&) const = default;
+};
+
 struct QueuePair {
   QpNum number;
   std::uint32_t pd = 0;
@@ -68,10 +75,12 @@ struct QueuePair {
   transport::QpCaps caps;
   bool signal_all = false;
   std::uint32_t async_events = 0;
+  std::vector<MulticastGroup> groups;
 };
 
 struct AddressHandle {
   std::uint32_t pd = 0;
+  std::uint32_t number = 0;  ///< In the engine.
 };
 
 class VerbsContext {

@@ -11,6 +11,9 @@
 #include <type_traits>
 #include <vector>
 
+#include <rdma/ib_user_verbs.h>
+
+#include "control/path.h"
 #include "control/unique_fd.h"
 #include "control/verbs_context.h"
 #include "rocemu/abi/socket.h"
@@ -67,6 +70,10 @@ struct Call {
 /// Completion vectors that GET_CONTEXT promises.
 std::uint32_t comp_vector_count();
 
+/// The path of a verbs address vector: 0, an errno or kSuspended.
+int find_path(Call& call, const ib_uverbs_qp_dest& dest, const PathEnds& ends,
+              transport::AddressVector& out);
+
 // Handlers, by object.
 int get_context(Call& call);
 int query_device(Call& call);
@@ -76,6 +83,8 @@ int alloc_pd(Call& call);
 int dealloc_pd(Call& call);
 int create_ah(Call& call);
 int destroy_ah(Call& call);
+int attach_mcast(Call& call);
+int detach_mcast(Call& call);
 int reg_mr(Call& call);
 int rereg_mr(Call& call);
 int dereg_mr(Call& call);

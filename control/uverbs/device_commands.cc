@@ -67,6 +67,10 @@ ib_uverbs_query_device_resp describe(const Device& device) {
   r.max_qp_init_rd_atom = transport::kMaxRdAtomic;
   r.atomic_cap = kAtomicHca;
   r.max_ah = kMaxAhs;
+  r.max_mcast_grp = transport::kMaxMulticastGroups;
+  r.max_mcast_qp_attach = transport::kMaxMulticastAttachments;
+  r.max_total_mcast_qp_attach =
+      transport::kMaxMulticastGroups * transport::kMaxMulticastAttachments;
   r.max_pkeys = 1;
   r.local_ca_ack_delay = 15;
   r.phys_port_cnt = 1;

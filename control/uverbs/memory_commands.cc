@@ -1,6 +1,5 @@
-// PDs, memory regions, memory windows, address handles.
+// PDs, memory regions, memory windows.
 #include <rdma/ib_user_verbs.h>
-#include <rdma/rdma_user_rxe.h>
 
 #include <array>
 #include <optional>
@@ -229,34 +228,6 @@ int dealloc_mw(Call& call) {
   const MemoryWindow* mw = call.context.mws.find(handle);
   if (mw == nullptr) return EINVAL;
   call.context.destroy_mw(handle, *mw);
-  return 0;
-}
-
-int create_ah(Call& call) {
-  const auto in = call.take<ib_uverbs_create_ah>();
-  VerbsContext& context = call.context;
-  ProtectionDomain* pd = context.pds.find(in.pd_handle);
-  const auto handle = context.ahs.next_handle();
-  if (pd == nullptr || in.attr.port_num != 1 || in.attr.is_global == 0 ||
-      context.device.find_gid(in.attr.grh.sgid_index) == nullptr) {
-    return EINVAL;
-  }
-  if (!handle || context.device.ah_count == kMaxAhs) return ENOMEM;
-  context.ahs.add({in.pd_handle});
-  ++pd->users;
-  ++context.device.ah_count;
-  ib_uverbs_create_ah_resp r{};
-  r.ah_handle = *handle;
-  call.put(r);
-  call.put_driver(rxe_create_ah_resp{*handle + 1, 0}, false);
-  return 0;
-}
-
-int destroy_ah(Call& call) {
-  const std::uint32_t handle = call.take<ib_uverbs_destroy_ah>().ah_handle;
-  AddressHandle* ah = call.context.ahs.find(handle);
-  if (ah == nullptr) return EINVAL;
-  call.context.destroy_ah(handle, *ah);
   return 0;
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "control/path.h"
 #include "control/uverbs/call.h"
 #include "dataplane/transport/transport_limits.h"
 #include "rocemu/abi/rxe_ring.h"
@@ -114,14 +113,29 @@ int make_rings(VerbsContext& context, transport::QpCaps& caps, Ring& send, Ring&
   return 0;
 }
 
+// SMI and GSI are the kernel's (EINVAL, as ib_uverbs says); others the device does not have.
+Result<transport::QpType> qp_type_of(std::uint8_t type) {
+  constexpr std::uint8_t kSmi = 0;
+  switch (static_cast<transport::QpType>(type)) {
+    case transport::QpType::kRc:
+    case transport::QpType::kUc:
+    case transport::QpType::kUd:
+      return static_cast<transport::QpType>(type);
+    case transport::QpType::kGsi:
+      return Error{EINVAL, "QP1 is reserved"};
+  }
+  if (type == kSmi) return Error{EINVAL, "QP0 is reserved"};
+  return Error{EOPNOTSUPP, "no such transport service"};
+}
+
 int make_qp(VerbsContext& context, const QpRequest& in, QpMade& out) {
   ProtectionDomain* pd = context.pds.find(in.pd);
   CompletionQueue* send_cq = context.cqs.find(in.send_cq);
   CompletionQueue* recv_cq = context.cqs.find(in.recv_cq);
   if (pd == nullptr || send_cq == nullptr || recv_cq == nullptr) return EINVAL;
-  if (in.type != static_cast<std::uint8_t>(transport::QpType::kRc) || in.is_srq) {
-    return EOPNOTSUPP;
-  }
+  const auto type = qp_type_of(in.type);
+  if (!type) return type.error().code;
+  if (in.is_srq) return EOPNOTSUPP;
   if (!are_caps_legal(in.caps)) return EINVAL;
   const auto handle = context.qps.next_handle();
   if (!handle) return ENOMEM;
@@ -131,7 +145,7 @@ int make_qp(VerbsContext& context, const QpRequest& in, QpMade& out) {
     return error;
   }
   transport::QpInit init;
-  init.type = transport::QpType::kRc;
+  init.type = *type;
   init.context = context.identity.id;
   init.pd = pd->id;
   init.send_cq = send_cq->index;
@@ -181,7 +195,8 @@ ib_uverbs_create_qp_resp describe(const QpMade& made) {
   return r;
 }
 
-// The path of a verbs address vector: 0, errno or kSuspended.
+}  // namespace
+
 int find_path(Call& call, const ib_uverbs_qp_dest& dest, const PathEnds& ends,
               transport::AddressVector& out) {
   auto& v = out.verbs;
@@ -206,6 +221,8 @@ int find_path(Call& call, const ib_uverbs_qp_dest& dest, const PathEnds& ends,
   }
   return EINVAL;
 }
+
+namespace {
 
 int modify(Call& call, const ib_uverbs_modify_qp& in, std::uint32_t rate_limit) {
   using namespace transport;
@@ -371,6 +388,7 @@ int destroy_qp(Call& call) {
   const std::uint32_t handle = call.take<ib_uverbs_destroy_qp>().qp_handle;
   QueuePair* qp = call.context.qps.find(handle);
   if (qp == nullptr) return EINVAL;
+  if (!qp->groups.empty()) return EBUSY;
   ib_uverbs_destroy_qp_resp r{};
   r.events_reported = qp->async_events;
   if (qp->async_events != 0) r.events_reported -= call.context.withdraw_async(qp->user_handle);
