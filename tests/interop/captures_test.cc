@@ -7,7 +7,6 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,39 +14,17 @@
 
 #include "dataplane/wire/packet.h"
 #include "rocemu/base/bytes.h"
+#include "tests/interop/capture_file.h"
 
 namespace rocemu::wire {
 namespace {
 
 namespace fs = std::filesystem;
-using Frame = std::vector<std::byte>;
+using interop::Frame;
+using interop::read_manifest;
+using interop::read_pcap;
 
 constexpr char kCorrupted[] = "netem_corrupt.pcap";
-
-// Classic pcap, little-endian, as tcpdump wrote it.
-std::vector<Frame> read_pcap(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::vector<char> data((std::istreambuf_iterator<char>(in)), {});
-  std::vector<Frame> frames;
-  std::size_t at = 24;
-  while (at + 16 <= data.size()) {
-    std::uint32_t length = 0;
-    std::memcpy(&length, &data[at + 8], 4);
-    at += 16;
-    if (length > data.size() - at) break;
-    const auto* begin = reinterpret_cast<const std::byte*>(&data[at]);
-    frames.emplace_back(begin, begin + length);
-    at += length;
-  }
-  return frames;
-}
-
-std::vector<nlohmann::json> read_manifest(const fs::path& folder) {
-  std::ifstream in(folder / "manifest.jsonl");
-  std::vector<nlohmann::json> out;
-  for (std::string line; std::getline(in, line);) out.push_back(nlohmann::json::parse(line));
-  return out;
-}
 
 // The manifest's names.
 std::string manifest_name(Opcode opcode) {
