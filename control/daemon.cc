@@ -267,12 +267,20 @@ void Daemon::on_notifications() {
 
 void Daemon::on_notification(dpdk::DeviceAsyncEvent& event) {
   Device& device = *devices_[event.device];
-  const bool is_cq = event.event.type == engine::AsyncEventType::kCqError;
-  const auto& owners = is_cq ? device.cq_owners : device.qp_owners;
-  const auto owner = owners.find(is_cq ? event.event.cq.value : event.event.qp.value);
-  // None: the object ended while its event was on the way.
-  if (owner == owners.end()) return;
-  owner->second.context->on_async_event(event.event.type, owner->second.handle);
+  const engine::AsyncEvent& what = event.event;
+  const auto report = [&what](const auto& owners, std::uint32_t id) {
+    const auto owner = owners.find(id);
+    // None: the object ended while its event was on the way.
+    if (owner == owners.end()) return;
+    owner->second.context->on_async_event(what.type, owner->second.handle);
+  };
+  if (what.type == engine::AsyncEventType::kCqError) {
+    report(device.cq_owners, what.cq.value);
+  } else if (engine::is_srq_event(what.type)) {
+    report(device.srq_owners, what.srq.value);
+  } else {
+    report(device.qp_owners, what.qp.value);
+  }
 }
 
 void Daemon::on_notification(dpdk::PuntedFrame& frame) {

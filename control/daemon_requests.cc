@@ -141,7 +141,8 @@ json Daemon::device_status(Device& device) {
             {"ahs", device.ah_count},
             {"channels", channels},
             {"inflight_requests", counts.inflight_requests},
-            {"responder_resources", counts.responder_resources}}}};
+            {"responder_resources", counts.responder_resources},
+            {"taken_receives", counts.taken_receives}}}};
 }
 
 json Daemon::status() {

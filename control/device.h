@@ -1,5 +1,5 @@
 // One emulated NIC as the control thread sees it: configuration, GID table, memory regions, who
-// owns which QP and CQ, and the neighbours on its link. Control thread only.
+// owns which QP, CQ and SRQ, and the neighbours on its link. Control thread only.
 #pragma once
 
 #include <chrono>
@@ -32,6 +32,7 @@ inline constexpr std::uint32_t kMaxMrs = 1u << 19;
 inline constexpr std::uint32_t kMaxMws = 1u << 19;  ///< Regions and windows share one table.
 inline constexpr std::uint32_t kMaxQps = 1u << 18;
 inline constexpr std::uint32_t kMaxCqs = 1u << 16;
+inline constexpr std::uint32_t kMaxSrqs = 1u << 14;
 inline constexpr std::uint32_t kMaxAhs = 1u << 15;
 inline constexpr std::uint32_t kGidTableLength = 256;
 
@@ -84,8 +85,9 @@ class Device {
   bool is_netdev_up = true;  ///< A netdev that is set down takes the port with it.
   std::optional<Netdev> netdev;
 
-  std::unordered_map<std::uint32_t, ObjectOwner> qp_owners;  ///< By QP number.
-  std::unordered_map<std::uint32_t, ObjectOwner> cq_owners;  ///< By CqIndex.
+  std::unordered_map<std::uint32_t, ObjectOwner> qp_owners;   ///< By QP number.
+  std::unordered_map<std::uint32_t, ObjectOwner> cq_owners;   ///< By CqIndex.
+  std::unordered_map<std::uint32_t, ObjectOwner> srq_owners;  ///< By SrqIndex.
   std::uint32_t next_pd = 1;
   std::uint32_t pd_count = 0;
   std::uint32_t ah_count = 0;

@@ -243,13 +243,20 @@ bool Sessions::reply_command(Session& session, std::uint32_t sequence,
                              const uverbs::Outcome& outcome) {
   const auto response_bytes = static_cast<std::uint32_t>(outcome.response.size());
   const abi::CommandReply head{.response_bytes = response_bytes,
-                               .patch_count = 0,
+                               .patch_count = static_cast<std::uint32_t>(outcome.patches.size()),
                                .fd_offset = outcome.fd_offset,
                                .channel_handle = outcome.channel_handle,
                                .written = outcome.written};
   std::vector<std::byte> payload(sizeof head + response_bytes);
   store(payload.data(), head);
   std::copy(outcome.response.begin(), outcome.response.end(), payload.begin() + sizeof head);
+  for (const uverbs::Patch& patch : outcome.patches) {
+    const std::size_t at = payload.size();
+    const auto length = static_cast<std::uint32_t>(patch.bytes.size());
+    payload.resize(at + sizeof(abi::Patch) + (patch.bytes.size() + 7) / 8 * 8);
+    store(payload.data() + at, abi::Patch{patch.address, length, 0});
+    std::copy(patch.bytes.begin(), patch.bytes.end(), payload.begin() + at + sizeof(abi::Patch));
+  }
   const int fd = outcome.fd.get();
   return reply(
       session, abi::MessageType::kCommand, sequence,

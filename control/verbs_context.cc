@@ -64,6 +64,7 @@ VerbsContext::VerbsContext(Device& the_device, memory::AddressSpaces& the_spaces
       mws(kMaxMws),
       channels(kMaxChannels),
       cqs(kMaxCqSlots),
+      srqs(kMaxSrqs),
       qps(kMaxQpSlots),
       ahs(kMaxAhs),
       memory_(std::move(memory)),
@@ -88,6 +89,9 @@ VerbsContext::~VerbsContext() {
     ahs.for_each([&](std::uint32_t, AddressHandle& ah) {
       (void)device.worker.engine(device.index).destroy_address_handle(ah.number);
     });
+    srqs.for_each([&](std::uint32_t, SharedReceiveQueue& srq) {
+      (void)device.worker.engine(device.index).destroy_srq(srq.index);
+    });
     // Windows first: a region that one is bound to does not go.
     mws.for_each([&](std::uint32_t, MemoryWindow& mw) {
       (void)device.regions.retire(mw.index);
@@ -104,6 +108,8 @@ VerbsContext::~VerbsContext() {
     if (!space.is_none()) spaces.close(space);
   });
   cqs.for_each([&](std::uint32_t, CompletionQueue& cq) { device.cq_owners.erase(cq.index.value); });
+  srqs.for_each(
+      [&](std::uint32_t, SharedReceiveQueue& srq) { device.srq_owners.erase(srq.index.value); });
   device.pd_count -= pds.count();
   device.ah_count -= ahs.count();
   device.mw_count -= mws.count();
@@ -156,6 +162,12 @@ void VerbsContext::on_async_event(engine::AsyncEventType type, std::uint32_t han
     push_async(cq.user_handle, code);
     return;
   }
+  if (engine::is_srq_event(type)) {
+    SharedReceiveQueue& srq = *srqs.find(handle);
+    ++srq.async_events;
+    push_async(srq.user_handle, code);
+    return;
+  }
   QueuePair& qp = *qps.find(handle);
   ++qp.async_events;
   push_async(qp.user_handle, code);
@@ -201,7 +213,9 @@ Result<Ring> VerbsContext::make_ring(std::uint32_t entries, std::uint32_t elemen
   return ring;
 }
 
-void VerbsContext::free_ring(const Ring& ring) { memory_.release(ring.ref.offset, ring.bytes); }
+void VerbsContext::free_ring(const Ring& ring) {
+  if (ring.ref.is_present()) memory_.release(ring.ref.offset, ring.bytes);
+}
 
 void VerbsContext::destroy_qp(std::uint32_t handle, QueuePair& qp) {
   device.worker.run([&] {
@@ -214,6 +228,7 @@ void VerbsContext::destroy_qp(std::uint32_t handle, QueuePair& qp) {
   --pds.find(qp.pd)->users;
   --cqs.find(qp.send_cq)->users;
   --cqs.find(qp.recv_cq)->users;
+  if (qp.srq) --srqs.find(*qp.srq)->users;
   qps.remove(handle);
 }
 
@@ -236,6 +251,17 @@ VerbsContext::Reported VerbsContext::destroy_cq(std::uint32_t handle, Completion
   if (cq.async_events != 0) reported.async_events -= withdraw_async(cq.user_handle);
   free_ring(cq.ring);
   cqs.remove(handle);
+  return reported;
+}
+
+std::uint32_t VerbsContext::destroy_srq(std::uint32_t handle, SharedReceiveQueue& srq) {
+  device.worker.run([&] { (void)device.worker.engine(device.index).destroy_srq(srq.index); });
+  device.srq_owners.erase(srq.index.value);
+  std::uint32_t reported = srq.async_events;
+  if (reported != 0) reported -= withdraw_async(srq.user_handle);
+  free_ring(srq.ring);
+  --pds.find(srq.pd)->users;
+  srqs.remove(handle);
   return reported;
 }
 

@@ -64,13 +64,24 @@ struct MulticastGroup {
   bool operator==(const MulticastGroup&) const = default;
 };
 
+struct SharedReceiveQueue {
+  SrqIndex index;
+  std::uint32_t pd = 0;
+  Ring ring;
+  std::uint64_t user_handle = 0;
+  std::uint32_t max_sge = 0;
+  std::uint32_t users = 0;
+  std::uint32_t async_events = 0;
+};
+
 struct QueuePair {
   QpNum number;
   std::uint32_t pd = 0;
   std::uint32_t send_cq = 0;
   std::uint32_t recv_cq = 0;
+  std::optional<std::uint32_t> srq;
   Ring send_ring;
-  Ring recv_ring;
+  Ring recv_ring;  ///< None with an SRQ.
   std::uint64_t user_handle = 0;
   transport::QpCaps caps;
   bool signal_all = false;
@@ -115,6 +126,7 @@ class VerbsContext {
   /// Lays out a ring of at least `entries` usable elements of at least `element_bytes`; the sizes
   /// become powers of two.
   Result<Ring> make_ring(std::uint32_t entries, std::uint32_t element_bytes);
+  /// Nothing when the ring is not present.
   void free_ring(const Ring& ring);
   std::span<std::byte> bytes_of(const Ring& ring) const {
     return memory_.bytes().subspan(ring.ref.offset, ring.bytes);
@@ -131,6 +143,8 @@ class VerbsContext {
     std::uint32_t async_events = 0;
   };
   Reported destroy_cq(std::uint32_t handle, CompletionQueue& cq);
+  /// Returns asynchronous events that the application read.
+  std::uint32_t destroy_srq(std::uint32_t handle, SharedReceiveQueue& srq);
   /// EINVAL while windows are bound to the region.
   int destroy_mr(std::uint32_t handle, MemoryRegion& mr);
   void destroy_mw(std::uint32_t handle, const MemoryWindow& mw);
@@ -150,6 +164,7 @@ class VerbsContext {
   HandleTable<MemoryWindow> mws;
   HandleTable<CompletionChannel> channels;
   HandleTable<CompletionQueue> cqs;
+  HandleTable<SharedReceiveQueue> srqs;
   HandleTable<QueuePair> qps;
   HandleTable<AddressHandle> ahs;
   RegionId doorbell_region;

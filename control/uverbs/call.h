@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -24,6 +25,12 @@ namespace rocemu::control::uverbs {
 /// known.
 inline constexpr int kSuspended = -1;
 
+/// Bytes for a pointer inside the command (abi::Patch).
+struct Patch {
+  std::uint64_t address = 0;
+  std::vector<std::byte> bytes;
+};
+
 struct Call {
   VerbsContext& context;
   bool is_last_try = false;  ///< No more waiting for neighbours.
@@ -34,6 +41,7 @@ struct Call {
   std::size_t driver_room = 0;
 
   std::vector<std::byte> response;
+  std::vector<Patch> patches;
   UniqueFd fd;
   std::uint32_t fd_offset = abi::kNoFd;
   std::uint32_t channel_handle = 0;
@@ -48,6 +56,22 @@ struct Call {
                 sizeof out);  // not {}: some of the structs end in an array without elements
     std::memcpy(&out, core.data(), std::min(sizeof out, core.size()));
     return out;
+  }
+  /// A plain command's driver data, which follows the `core_bytes` of its struct; nothing when the
+  /// client sent less.
+  template <typename T>
+  requires std::is_trivially_copyable_v<T> std::optional<T> take_behind(std::size_t core_bytes)
+  const {
+    if (core.size() < core_bytes + sizeof(T)) return std::nullopt;
+    T out;
+    std::memcpy(&out, core.data() + core_bytes, sizeof out);
+    return out;
+  }
+  template <typename T>
+  requires std::is_trivially_copyable_v<T>
+  void patch(std::uint64_t address, const T& value) {
+    Patch& made = patches.emplace_back(Patch{address, std::vector<std::byte>(sizeof value)});
+    std::memcpy(made.bytes.data(), &value, sizeof value);
   }
   template <typename T>
   requires std::is_trivially_copyable_v<T>
@@ -104,5 +128,9 @@ int modify_qp(Call& call);
 int modify_qp_ex(Call& call);
 int destroy_qp(Call& call);
 int post_send(Call& call);
+int create_srq(Call& call);
+int modify_srq(Call& call);
+int query_srq(Call& call);
+int destroy_srq(Call& call);
 
 }  // namespace rocemu::control::uverbs

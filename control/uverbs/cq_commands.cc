@@ -3,6 +3,7 @@
 #include <rdma/rdma_user_rxe.h>
 
 #include "control/uverbs/call.h"
+#include "control/uverbs/rings.h"
 #include "dataplane/transport/transport_limits.h"
 #include "rocemu/abi/rxe_ring.h"
 #include "rocemu/base/bytes.h"
@@ -43,28 +44,6 @@ struct CqMade {
   std::uint32_t cqe = 0;
   mminfo ring{};
 };
-
-mminfo info_of(const Ring& ring) {
-  return {ring.ref.offset, static_cast<std::uint32_t>(RingAllocator::round_up(ring.bytes)), 0};
-}
-
-// Copies the completions that were not polled yet into an empty ring; returns their number, or
-// nothing when it cannot hold them. The indices are the client's to write: masked, so nonsense in
-// them moves nonsense of its own.
-std::optional<std::uint32_t> move_completions(std::span<std::byte> from, std::uint32_t from_mask,
-                                              std::span<std::byte> to, std::uint32_t to_mask) {
-  const auto consumer = load<std::uint32_t>(from.data() + rxe::kQueueConsumerIndex);
-  const auto producer = load<std::uint32_t>(from.data() + rxe::kQueueProducerIndex);
-  const std::uint32_t count = (producer - consumer) & from_mask;
-  if (count > to_mask) return std::nullopt;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    std::memcpy(to.data() + rxe::kQueueData + i * rxe::kCqElementBytes,
-                from.data() + rxe::kQueueData + ((consumer + i) & from_mask) * rxe::kCqElementBytes,
-                rxe::kCqElementBytes);
-  }
-  store(to.data() + rxe::kQueueProducerIndex, count);
-  return count;
-}
 
 int make_cq(VerbsContext& context, const CqRequest& in, CqMade& out) {
   if (in.cqe == 0 || in.cqe > transport::kMaxCqe) return EINVAL;
@@ -166,8 +145,7 @@ int resize_cq(Call& call) {
   if (!ring) return ring.error().code;
   Device& device = context.device;
   const auto moved = device.worker.run([&]() -> Result<void> {
-    const auto count = move_completions(context.bytes_of(cq->ring), cq->ring.ref.mask,
-                                        context.bytes_of(*ring), ring->ref.mask);
+    const auto count = move_elements(context, cq->ring, *ring, in.cqe);
     if (!count) return Error{EINVAL, "more completions wait than the new size holds"};
     return device.worker.engine(device.index).resize_cq(cq->index, ring->ref, *count);
   });

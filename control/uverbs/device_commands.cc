@@ -13,6 +13,7 @@ namespace {
 
 // IBV_DEVICE_* bits.
 constexpr std::uint32_t kCapBadPkeyCounter = 1 << 1;
+constexpr std::uint32_t kCapSrqResize = 1 << 13;
 constexpr std::uint32_t kCapPortActiveEvent = 1 << 10;
 constexpr std::uint32_t kCapSysImageGuid = 1 << 11;
 constexpr std::uint32_t kCapRcRnrNakGen = 1 << 12;
@@ -54,9 +55,13 @@ ib_uverbs_query_device_resp describe(const Device& device) {
   r.max_qp = kMaxQps - 32;
   r.max_qp_wr = transport::kMaxQpWr - 1;
   r.device_cap_flags = kCapBadPkeyCounter | kCapPortActiveEvent | kCapSysImageGuid |
-                       kCapRcRnrNakGen | kCapMemWindow | kCapMemMgtExtensions | kCapMemWindowType2B;
+                       kCapRcRnrNakGen | kCapSrqResize | kCapMemWindow | kCapMemMgtExtensions |
+                       kCapMemWindowType2B;
   r.max_sge = transport::kMaxSge;
   r.max_sge_rd = transport::kMaxSge;
+  r.max_srq = kMaxSrqs;
+  r.max_srq_wr = transport::kMaxSrqWr;
+  r.max_srq_sge = transport::kMaxSge;
   r.max_cq = kMaxCqs;
   r.max_cqe = transport::kMaxCqe;
   r.max_mr = kMaxMrs;

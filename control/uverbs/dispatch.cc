@@ -79,6 +79,13 @@ constexpr std::array kRows = {
         modify_qp_ex},
     Row{IB_USER_VERBS_CMD_DESTROY_QP, Framing::kPlain, sizeof(ib_uverbs_destroy_qp),
         sizeof(ib_uverbs_destroy_qp_resp), destroy_qp},
+    Row{IB_USER_VERBS_CMD_CREATE_SRQ, Framing::kPlain, sizeof(ib_uverbs_create_srq),
+        sizeof(ib_uverbs_create_srq_resp), create_srq},
+    Row{IB_USER_VERBS_CMD_MODIFY_SRQ, Framing::kPlain, sizeof(ib_uverbs_modify_srq), 0, modify_srq},
+    Row{IB_USER_VERBS_CMD_QUERY_SRQ, Framing::kPlain, sizeof(ib_uverbs_query_srq),
+        sizeof(ib_uverbs_query_srq_resp), query_srq},
+    Row{IB_USER_VERBS_CMD_DESTROY_SRQ, Framing::kPlain, sizeof(ib_uverbs_destroy_srq),
+        sizeof(ib_uverbs_destroy_srq_resp), destroy_srq},
     Row{IB_USER_VERBS_CMD_POST_SEND, Framing::kPlain, sizeof(ib_uverbs_post_send), 0, post_send},
 };
 
@@ -141,6 +148,7 @@ Outcome execute(VerbsContext& context, std::span<const std::byte> command, bool 
             .core_room = std::min(sizes.core_room, kMaxResponseBytes),
             .driver_room = std::min(sizes.driver_room, kMaxResponseBytes),
             .response = {},
+            .patches = {},
             .fd = {},
             .fd_offset = abi::kNoFd,
             .channel_handle = 0,
@@ -149,6 +157,7 @@ Outcome execute(VerbsContext& context, std::span<const std::byte> command, bool 
   out.awaited = call.awaited;
   if (out.error != 0) return out;
   out.response = std::move(call.response);
+  out.patches = std::move(call.patches);
   out.fd = std::move(call.fd);
   out.fd_offset = call.fd_offset;
   out.channel_handle = call.channel_handle;

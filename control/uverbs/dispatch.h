@@ -14,6 +14,7 @@ namespace rocemu::control::uverbs {
 struct Outcome {
   int error = 0;  ///< 0, a positive errno, or kSuspended.
   std::vector<std::byte> response;
+  std::vector<Patch> patches;
   UniqueFd fd;
   std::uint32_t fd_offset = abi::kNoFd;
   std::uint32_t channel_handle = 0;

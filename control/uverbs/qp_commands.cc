@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "control/uverbs/call.h"
+#include "control/uverbs/rings.h"
 #include "dataplane/transport/transport_limits.h"
 #include "rocemu/abi/rxe_ring.h"
 
@@ -58,7 +59,7 @@ struct QpRequest {
   transport::QpCaps caps;
   std::uint8_t type = 0;
   bool signal_all = false;
-  bool is_srq = false;
+  std::optional<std::uint32_t> srq;
 };
 
 struct QpMade {
@@ -69,14 +70,12 @@ struct QpMade {
   mminfo recv_ring{};
 };
 
-mminfo info_of(const Ring& ring) {
-  return {ring.ref.offset, static_cast<std::uint32_t>(RingAllocator::round_up(ring.bytes)), 0};
-}
-
-bool are_caps_legal(const transport::QpCaps& caps) {
-  return caps.max_send_wr < transport::kMaxQpWr && caps.max_recv_wr < transport::kMaxQpWr &&
-         caps.max_send_sge <= transport::kMaxSge && caps.max_recv_sge <= transport::kMaxSge &&
-         caps.max_inline_bytes <= transport::kMaxInlineBytes;
+// What concerns the receive queue is of no meaning with an SRQ, and not looked at.
+bool are_caps_legal(const transport::QpCaps& caps, bool has_srq) {
+  return caps.max_send_wr < transport::kMaxQpWr && caps.max_send_sge <= transport::kMaxSge &&
+         caps.max_inline_bytes <= transport::kMaxInlineBytes &&
+         (has_srq ||
+          (caps.max_recv_wr < transport::kMaxQpWr && caps.max_recv_sge <= transport::kMaxSge));
 }
 
 // An element holds the SGEs or the inline data, whichever is longer, and both get what the other
@@ -90,26 +89,33 @@ void round_up_send_caps(transport::QpCaps& caps) {
   caps.max_inline_bytes = room;
 }
 
-int make_rings(VerbsContext& context, transport::QpCaps& caps, Ring& send, Ring& recv) {
+// The rings of `qp`, its capacities brought to what they hold. With an SRQ there is no receive
+// ring.
+int make_rings(VerbsContext& context, QueuePair& qp) {
+  transport::QpCaps& caps = qp.caps;
   round_up_send_caps(caps);
-  caps.max_recv_sge = std::max(1u, caps.max_recv_sge);
   // Offsets descend, and the provider maps the receive ring first, the send ring below it: made in
   // that order, the mappings of all rings continue each other.
-  auto rq = context.make_ring(
-      std::max(1u, caps.max_recv_wr),
-      static_cast<std::uint32_t>(rxe::kRecvWqeBytes + caps.max_recv_sge * rxe::kSgeBytes));
-  if (!rq) return rq.error().code;
+  if (qp.srq) {
+    caps.max_recv_wr = caps.max_recv_sge = 0;
+  } else {
+    caps.max_recv_sge = std::max(1u, caps.max_recv_sge);
+    auto rq = context.make_ring(
+        std::max(1u, caps.max_recv_wr),
+        static_cast<std::uint32_t>(rxe::kRecvWqeBytes + caps.max_recv_sge * rxe::kSgeBytes));
+    if (!rq) return rq.error().code;
+    qp.recv_ring = *rq;
+    caps.max_recv_wr = VerbsContext::usable_entries(qp.recv_ring);
+  }
   auto sq =
       context.make_ring(std::max(1u, caps.max_send_wr),
                         static_cast<std::uint32_t>(rxe::kSendWqeBytes) + caps.max_inline_bytes);
   if (!sq) {
-    context.free_ring(*rq);
+    context.free_ring(qp.recv_ring);
     return sq.error().code;
   }
-  send = *sq;
-  recv = *rq;
-  caps.max_send_wr = VerbsContext::usable_entries(send);
-  caps.max_recv_wr = VerbsContext::usable_entries(recv);
+  qp.send_ring = *sq;
+  caps.max_send_wr = VerbsContext::usable_entries(qp.send_ring);
   return 0;
 }
 
@@ -135,21 +141,22 @@ int make_qp(VerbsContext& context, const QpRequest& in, QpMade& out) {
   if (pd == nullptr || send_cq == nullptr || recv_cq == nullptr) return EINVAL;
   const auto type = qp_type_of(in.type);
   if (!type) return type.error().code;
-  if (in.is_srq) return EOPNOTSUPP;
-  if (!are_caps_legal(in.caps)) return EINVAL;
+  SharedReceiveQueue* srq = in.srq ? context.srqs.find(*in.srq) : nullptr;
+  if (in.srq && srq == nullptr) return EINVAL;
+  if (!are_caps_legal(in.caps, srq != nullptr)) return EINVAL;
   const auto handle = context.qps.next_handle();
   if (!handle) return ENOMEM;
   QueuePair qp;
   qp.caps = in.caps;
-  if (const int error = make_rings(context, qp.caps, qp.send_ring, qp.recv_ring); error != 0) {
-    return error;
-  }
+  qp.srq = in.srq;
+  if (const int error = make_rings(context, qp); error != 0) return error;
   transport::QpInit init;
   init.type = *type;
   init.context = context.identity.id;
   init.pd = pd->id;
   init.send_cq = send_cq->index;
   init.recv_cq = recv_cq->index;
+  if (srq != nullptr) init.srq = srq->index;
   init.send_ring = qp.send_ring.ref;
   init.recv_ring = qp.recv_ring.ref;
   init.caps = qp.caps;
@@ -178,6 +185,7 @@ int make_qp(VerbsContext& context, const QpRequest& in, QpMade& out) {
   ++pd->users;
   ++send_cq->users;
   ++recv_cq->users;
+  if (srq != nullptr) ++srq->users;
   device.qp_owners[qp.number.value] = {&context, *handle};
   context.qps.add(std::move(qp));
   return 0;
@@ -301,7 +309,7 @@ int create_qp(Call& call) {
        {in.max_send_wr, in.max_recv_wr, in.max_send_sge, in.max_recv_sge, in.max_inline_data},
        in.qp_type,
        in.sq_sig_all != 0,
-       in.is_srq != 0},
+       in.is_srq != 0 ? std::optional(in.srq_handle) : std::nullopt},
       made);
   if (error != 0) return error;
   call.put(describe(made));
@@ -322,7 +330,7 @@ int create_qp_ex(Call& call) {
        {in.max_send_wr, in.max_recv_wr, in.max_send_sge, in.max_recv_sge, in.max_inline_data},
        in.qp_type,
        in.sq_sig_all != 0,
-       in.is_srq != 0},
+       in.is_srq != 0 ? std::optional(in.srq_handle) : std::nullopt},
       made);
   if (error != 0) return error;
   ib_uverbs_ex_create_qp_resp r{};

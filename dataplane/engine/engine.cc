@@ -24,6 +24,8 @@ transport::ShardConfig shard_config(const EngineConfig& config) {
   return {
       .max_qps = std::min(config.limits.max_qps, kQpIndexMask + 1),
       .max_cqs = config.limits.max_cqs,
+      .max_srqs = config.limits.max_srqs,
+      .max_taken_receives = config.limits.max_taken_receives,
       .max_records = config.limits.max_inflight_requests,
       .max_resources = config.limits.max_responder_resources,
       .max_address_handles =
@@ -36,6 +38,7 @@ transport::ShardConfig shard_config(const EngineConfig& config) {
   };
 }
 
+Error no_such_srq() { return {EINVAL, "no such shared receive queue"}; }
 Error no_such_qp() { return {EINVAL, "no such queue pair"}; }
 
 // Values that a transition may set, checked before any is applied.
@@ -132,8 +135,12 @@ Result<CqIndex> Engine::create_cq(const CqInit& init) {
 
 Result<void> Engine::resize_cq(CqIndex cq, const transport::RingRef& ring, std::uint32_t producer) {
   if (!impl_->shard.cqs.is_live(cq.value)) return Error{EINVAL, "no such completion queue"};
-  impl_->shard.cqs[cq.value].ring = ring;
-  impl_->shard.cqs[cq.value].producer = producer;
+  transport::Cq& resized = impl_->shard.cqs[cq.value];
+  // The same completions stay announced: indices begin anew.
+  const std::uint32_t unannounced = std::min(resized.producer - resized.announced, producer);
+  resized.ring = ring;
+  resized.producer = producer;
+  resized.announced = producer - unannounced;
   return {};
 }
 
@@ -184,15 +191,55 @@ Result<void> Engine::detach_multicast(QpNum number, const wire::Gid& group) {
   return impl_->groups.detach(group, impl_->shard.index_of(*qp));
 }
 
+Result<SrqIndex> Engine::create_srq(const SrqInit& init) {
+  const auto index = impl_->shard.srqs.acquire();
+  if (!index) return Error{ENOMEM, "the device has no shared receive queue left"};
+  transport::Srq srq;
+  srq.ring = init.ring;
+  srq.context = init.context;
+  srq.pd = init.pd;
+  srq.max_sge = std::min(init.max_sge, transport::kMaxSge);
+  impl_->shard.srqs[*index] = srq;
+  return SrqIndex{*index};
+}
+
+Result<void> Engine::resize_srq(SrqIndex srq, const transport::RingRef& ring) {
+  if (!impl_->shard.srqs.is_live(srq.value)) return no_such_srq();
+  impl_->shard.srqs[srq.value].ring = ring;
+  impl_->shard.srqs[srq.value].next = 0;
+  return {};
+}
+
+Result<void> Engine::set_srq_limit(SrqIndex srq, std::uint32_t limit) {
+  if (!impl_->shard.srqs.is_live(srq.value)) return no_such_srq();
+  impl_->shard.srqs[srq.value].limit = limit;
+  transport::check_srq_limit(impl_->shard, srq);
+  return {};
+}
+
+Result<SrqState> Engine::query_srq(SrqIndex srq) const {
+  if (!impl_->shard.srqs.is_live(srq.value)) return no_such_srq();
+  const transport::Srq& found = impl_->shard.srqs[srq.value];
+  return SrqState{found.limit, found.has_failed};
+}
+
+Result<void> Engine::destroy_srq(SrqIndex srq) {
+  if (!impl_->shard.srqs.is_live(srq.value)) return no_such_srq();
+  if (impl_->shard.srqs[srq.value].users != 0) return Error{EBUSY, "queue pairs use the SRQ"};
+  impl_->shard.srqs.release(srq.value);
+  return {};
+}
+
 Result<QpNum> Engine::create_qp(const transport::QpInit& init) {
   transport::Shard& shard = impl_->shard;
   if (init.type == transport::QpType::kGsi) return Error{EOPNOTSUPP, "QP1 is reserved"};
-  if (!init.srq.is_none()) return Error{EOPNOTSUPP, "no shared receive queues"};
+  const bool has_srq = !init.srq.is_none();
+  if (has_srq && !shard.srqs.is_live(init.srq.value)) return no_such_srq();
   if (!shard.cqs.is_live(init.send_cq.value) || !shard.cqs.is_live(init.recv_cq.value)) {
     return Error{EINVAL, "no such completion queue"};
   }
-  if (!init.send_ring.is_present() || !init.recv_ring.is_present()) {
-    return Error{EINVAL, "a queue pair needs a send ring and a receive ring"};
+  if (!init.send_ring.is_present() || init.recv_ring.is_present() == has_srq) {
+    return Error{EINVAL, "a queue pair needs a send ring, and a receive ring or an SRQ"};
   }
   auto index = impl_->quarantine.size() > kQuarantinedQps ? std::nullopt : shard.qps.acquire();
   if (!index && !impl_->quarantine.empty()) {
@@ -224,6 +271,7 @@ Result<QpNum> Engine::create_qp(const transport::QpInit& init) {
   shard.qps[*index] = qp;
   ++shard.cqs[init.send_cq.value].users;
   ++shard.cqs[init.recv_cq.value].users;
+  if (has_srq) ++shard.srqs[init.srq.value].users;
   return qp.number;
 }
 
@@ -343,6 +391,10 @@ Result<void> Engine::destroy_qp(Time, QpNum number) {
   shard.deadlines.forget(index);
   --shard.cqs[qp->send_cq.value].users;
   --shard.cqs[qp->recv_cq.value].users;
+  if (!qp->srq.is_none()) {
+    transport::drop_receives(shard, *qp);
+    --shard.srqs[qp->srq.value].users;
+  }
   const std::uint32_t generation = qp->generation;
   *qp = Qp{};
   qp->generation = generation;
@@ -376,9 +428,10 @@ ObjectCounts Engine::counts() const {
   return {
       .qps = shard.qps.in_use() - impl_->config.first_qpn - resting,
       .cqs = shard.cqs.in_use(),
-      .srqs = 0,
+      .srqs = shard.srqs.in_use(),
       .inflight_requests = shard.records.in_use(),
       .responder_resources = shard.resources.in_use(),
+      .taken_receives = shard.taken.in_use(),
   };
 }
 

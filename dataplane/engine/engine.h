@@ -36,6 +36,8 @@ struct EngineLimits {
   std::uint32_t max_qps = 1u << 18;
   std::uint32_t max_cqs = 1u << 17;
   std::uint32_t max_srqs = 1u << 14;
+  std::uint32_t max_taken_receives =
+      1u << 16;  ///< Taken off SRQs and not completed, all QPs: messages under way.
   std::uint32_t max_gids = 256;
   std::uint32_t max_inflight_requests =
       1u << 16;  ///< Send work requests begun and not retired, all QPs.
@@ -56,6 +58,7 @@ struct EngineConfig {
 using transport::AsyncEvent;
 using transport::AsyncEventType;
 using transport::EventSink;
+using transport::is_srq_event;
 
 struct CqInit {
   ContextId context;
@@ -67,6 +70,18 @@ struct AddressHandleInit {
   ContextId context;
   PdId pd;
   wire::PathHeaders headers;
+};
+
+struct SrqInit {
+  ContextId context;
+  PdId pd;
+  transport::RingRef ring;
+  std::uint32_t max_sge = 0;
+};
+
+struct SrqState {
+  std::uint32_t limit = 0;  ///< 0: not armed, or the event was raised.
+  bool has_failed = false;  ///< kSrqError was raised.
 };
 
 struct QpSnapshot {
@@ -83,6 +98,7 @@ struct ObjectCounts {
   std::uint32_t srqs = 0;
   std::uint32_t inflight_requests = 0;
   std::uint32_t responder_resources = 0;
+  std::uint32_t taken_receives = 0;  ///< Off SRQs.
 };
 
 class Engine {
@@ -130,6 +146,14 @@ class Engine {
   /// Datagrams to the group are delivered to the UD QP too. ENOMEM at the limits.
   Result<void> attach_multicast(QpNum qp, const wire::Gid& group);
   Result<void> detach_multicast(QpNum qp, const wire::Gid& group);  ///< EINVAL: not attached.
+
+  Result<SrqIndex> create_srq(const SrqInit& init);
+  /// Receives in the new ring stand from index 0 on.
+  Result<void> resize_srq(SrqIndex srq, const transport::RingRef& ring);
+  /// Arms the limit event, 0 disarms. With fewer receives posted than `limit` it is due at once.
+  Result<void> set_srq_limit(SrqIndex srq, std::uint32_t limit);
+  Result<SrqState> query_srq(SrqIndex srq) const;
+  Result<void> destroy_srq(SrqIndex srq);  ///< EBUSY while QPs use it.
 
   Result<QpNum> create_qp(const transport::QpInit& init);
   /// Checks state table and attribute mask, applies, and acts (flush on ERR and RESET, drain on

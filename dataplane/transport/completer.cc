@@ -158,7 +158,7 @@ WcStatus plan_placement(Shard& shard, Qp& qp, const SendRecord& record,
   if (wr == nullptr) return WcStatus::kLocQpOpErr;
   // The frame outlives the batch: actions run before on_frames returns.
   auto* local = const_cast<std::byte*>(bytes.data());
-  const SgePlan plan = plan_sges(shard, qp, std::span(wr->sges).first(wr->sge_count), range,
+  const SgePlan plan = plan_sges(shard, qp.pd, std::span(wr->sges).first(wr->sge_count), range,
                                  memory::kAccessLocalWrite, memory::Direction::kToClient, local);
   if (plan.fault != memory::MrFault::kNone) return WcStatus::kLocProtErr;
   if (plan.direct != nullptr && range.length != 0) {

@@ -176,7 +176,12 @@ void flush_queues(Shard& shard, Qp& qp, Time now) {
     set_timer(shard, qp, TimerKind::kFlush, now + kFlushPause);
     return;
   }
-  if (!qp.recv_ring.is_present()) return;
+  if (!qp.srq.is_none()) {
+    // Nothing more of the SRQ will end on this QP (11.6.3.2).
+    if (!qp.has_last_wqe_event) raise_event(shard, qp, AsyncEventType::kQpLastWqeReached);
+    qp.has_last_wqe_event = true;
+    return;
+  }
   qp.flush_interval = receives == Flushed::kAll
                           ? kFirstFlushInterval
                           : std::min(qp.flush_interval * 2, kLastFlushInterval);
@@ -214,6 +219,7 @@ void drop_all_state(Shard& shard, Qp& qp) {
   qp.reads_outstanding = 0;
   qp.pending_response = PendingResponse::kNone;
   qp.has_refused = qp.has_implied_nak = qp.owes_sequence_nak = false;
+  qp.has_last_wqe_event = false;
   for (Time& deadline : qp.deadlines) deadline = Time::never();
 }
 

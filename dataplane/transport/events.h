@@ -22,6 +22,10 @@ enum class AsyncEventType : std::uint8_t {
   kQpLastWqeReached = 16,
 };
 
+inline bool is_srq_event(AsyncEventType type) {
+  return type == AsyncEventType::kSrqError || type == AsyncEventType::kSrqLimitReached;
+}
+
 struct AsyncEvent {
   AsyncEventType type = AsyncEventType::kCqError;
   QpNum qp = QpNum::none();         ///< For QP events.

@@ -1,6 +1,7 @@
 #include "dataplane/transport/incoming_payload.h"
 
 #include "dataplane/memory/moves.h"
+#include "dataplane/transport/receive_queue.h"
 
 namespace rocemu::transport {
 namespace {
@@ -20,7 +21,7 @@ void plan_direct(Shard& shard, std::byte* direct, std::span<const std::byte> pay
 bool plan_into_receive(Shard& shard, const Qp& qp, const RecvWorkRequest& wr, std::uint64_t offset,
                        std::span<const std::byte> bytes) {
   const SgePlan plan =
-      plan_sges(shard, qp, std::span(wr.sges).first(wr.sge_count),
+      plan_sges(shard, receive_pd(shard, qp), std::span(wr.sges).first(wr.sge_count),
                 {offset, static_cast<std::uint32_t>(bytes.size())}, memory::kAccessLocalWrite,
                 memory::Direction::kToClient, const_cast<std::byte*>(bytes.data()));
   if (plan.fault != memory::MrFault::kNone) return false;

@@ -77,6 +77,13 @@ struct ResponderResource {
   Psn last_psn() const { return first_psn + static_cast<std::int32_t>(psn_count - 1); }
 };
 
+/// A receive work request that a QP took off its shared receive queue: a copy, because the place in
+/// the ring is given back at once for the others that share it.
+struct TakenReceive {
+  std::uint32_t next = kNoIndex;  ///< Taken after this one.
+  RecvWorkRequest wr;
+};
+
 /// What kind of multi-packet request the responder is in the middle of.
 enum class Incoming : std::uint8_t { kNone, kSend, kWrite };
 
@@ -140,12 +147,17 @@ struct Qp {
   std::uint32_t resource_tail = kNoIndex;
   std::uint16_t resource_count = 0;
   std::uint16_t due_resources = 0;
+  std::uint32_t taken_head = kNoIndex;  ///< With an SRQ: receives taken and not completed.
+  std::uint32_t taken_tail = kNoIndex;
+  std::uint16_t taken_count = 0;
+  bool is_taken_in_use = false;  ///< The newest one's message goes on.
   bool is_communication_established = false;
   bool has_last_wqe_event = false;
 
   // Shared, hot.
   CqIndex send_cq;
   CqIndex recv_cq;
+  SrqIndex srq;
   PdId pd;
   RingRef send_ring;
   RingRef recv_ring;
@@ -159,7 +171,6 @@ struct Qp {
   QpAttr attr;
   QpStats stats;
   ContextId context;
-  SrqIndex srq;
   QpCaps caps;
   Duration flush_interval;
   std::uint32_t generation = 0;  ///< Of this slot; part of `number`.
@@ -187,5 +198,19 @@ struct Cq {
   bool has_overflowed = false;
 };
 static_assert(std::is_trivially_copyable_v<Cq>);
+
+/// A shared receive queue.
+struct Srq {
+  RingRef ring;
+  ContextId context;
+  PdId pd;                 ///< Of its receives' memory, whatever the QP's is.
+  std::uint32_t next = 0;  ///< Free-running: the receive to take next.
+  std::uint32_t max_sge = 0;
+  std::uint32_t limit = 0;  ///< Fewer left: one event. 0: not armed.
+  std::uint32_t users = 0;  ///< QPs.
+  bool has_failed = false;  ///< Its ring held nonsense: nothing is taken any more.
+};
+static_assert(std::is_trivially_copyable_v<Srq>);
+static_assert(std::is_trivially_copyable_v<TakenReceive>);
 
 }  // namespace rocemu::transport

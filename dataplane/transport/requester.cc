@@ -308,8 +308,8 @@ bool plan_payload(Shard& shard, Qp& qp, SendRecord& record, const SendWorkReques
     return true;
   }
   const SgePlan sges =
-      plan_sges(shard, qp, std::span(wr.sges).first(wr.sge_count), {segment.offset, segment.length},
-                0, memory::Direction::kFromClient, plan.payload);
+      plan_sges(shard, qp.pd, std::span(wr.sges).first(wr.sge_count),
+                {segment.offset, segment.length}, 0, memory::Direction::kFromClient, plan.payload);
   if (sges.fault != memory::MrFault::kNone) {
     record.failure = WcStatus::kLocProtErr;
     return false;

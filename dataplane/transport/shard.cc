@@ -20,6 +20,8 @@ Shard::Shard(const ShardConfig& shard_config, QueuePort& queue_port,
       counters(counter_block),
       qps(shard_config.max_qps),
       cqs(shard_config.max_cqs),
+      srqs(shard_config.max_srqs),
+      taken(shard_config.max_taken_receives),
       records(shard_config.max_records),
       resources(shard_config.max_resources),
       address_handles(shard_config.max_address_handles),
@@ -113,7 +115,7 @@ memory::MrView lookup_remote(const Shard& shard, const Qp& qp, std::uint32_t rke
   return shard.regions.lookup_remote(rkey, {qp.pd, qp.number}, va, length, access);
 }
 
-SgePlan plan_sges(Shard& shard, const Qp& qp, std::span<const Sge> sges, SgeRange range,
+SgePlan plan_sges(Shard& shard, PdId pd, std::span<const Sge> sges, SgeRange range,
                   std::uint32_t access, memory::Direction direction, std::byte* local) {
   const std::uint32_t first_move = shard.move_count;
   std::uint64_t skip = range.offset;
@@ -125,7 +127,7 @@ SgePlan plan_sges(Shard& shard, const Qp& qp, std::span<const Sge> sges, SgeRang
       continue;
     }
     const auto piece = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, sge.length - skip));
-    const memory::MrView view = shard.regions.lookup(sge.lkey, qp.pd, sge.va + skip, piece, access);
+    const memory::MrView view = shard.regions.lookup(sge.lkey, pd, sge.va + skip, piece, access);
     if (view.fault != memory::MrFault::kNone) {
       shard.counters.add(Counter::key_violations);
       shard.move_count = first_move;

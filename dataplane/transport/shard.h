@@ -23,6 +23,8 @@ namespace rocemu::transport {
 struct ShardConfig {
   std::uint32_t max_qps = 0;
   std::uint32_t max_cqs = 0;
+  std::uint32_t max_srqs = 0;
+  std::uint32_t max_taken_receives = 0;
   std::uint32_t max_records = 0;
   std::uint32_t max_resources = 0;
   std::uint32_t max_address_handles = 0;
@@ -68,6 +70,8 @@ struct Shard {
 
   Pool<Qp> qps;
   Pool<Cq> cqs;
+  Pool<Srq> srqs;
+  Pool<TakenReceive> taken;
   Pool<SendRecord> records;
   Pool<ResponderResource> resources;
   Pool<AddressHandle> address_handles;
@@ -132,7 +136,7 @@ struct SgeRange {
   std::uint64_t offset = 0;
   std::uint32_t length = 0;
 };
-SgePlan plan_sges(Shard& shard, const Qp& qp, std::span<const Sge> sges, SgeRange range,
+SgePlan plan_sges(Shard& shard, PdId pd, std::span<const Sge> sges, SgeRange range,
                   std::uint32_t access, memory::Direction direction, std::byte* local);
 
 }  // namespace rocemu::transport

@@ -16,6 +16,7 @@ inline constexpr std::uint32_t kMaxRdAtomic =
 inline constexpr std::uint32_t kMaxQpWr = 1u << 16;            ///< Work requests a queue.
 inline constexpr std::uint32_t kMaxMulticastGroups = 8192;     ///< A device.
 inline constexpr std::uint32_t kMaxMulticastAttachments = 56;  ///< QPs a group.
+inline constexpr std::uint32_t kMaxSrqWr = kMaxQpWr - 1;
 inline constexpr std::uint32_t kMaxCqe = (1u << 22) - 1;
 
 }  // namespace rocemu::transport

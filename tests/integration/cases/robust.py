@@ -12,7 +12,7 @@ from harness.pairs import embedded, run_program
 from harness.report import case
 
 OBJECTS = ("contexts", "pds", "mrs", "cqs", "qps", "ahs", "channels", "inflight_requests",
-           "responder_resources")
+           "responder_resources", "srqs", "taken_receives")
 
 
 def wait_until_empty(daemon, seconds=1.5):

@@ -196,6 +196,15 @@ Client::Outcome Client::command(std::span<const std::byte> bytes) {
   }
   out.response.assign(answer.payload.begin() + sizeof head,
                       answer.payload.begin() + sizeof head + head.response_bytes);
+  std::span<const std::byte> rest = std::span(answer.payload).subspan(sizeof head);
+  rest = rest.subspan(head.response_bytes);
+  for (std::uint32_t i = 0; i < head.patch_count; ++i) {
+    const auto patch = load<abi::Patch>(rest.data());
+    const auto patched = rest.subspan(sizeof patch, patch.length);
+    out.patches.push_back({patch.address, {patched.begin(), patched.end()}});
+    rest = rest.subspan(sizeof patch + (patch.length + 7) / 8 * 8);
+  }
+  EXPECT_TRUE(rest.empty());
   out.channel_handle = head.channel_handle;
   if (!answer.fds.empty()) out.fd = std::move(answer.fds[0]);
   return out;

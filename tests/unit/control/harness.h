@@ -80,6 +80,11 @@ class Client {
     std::vector<std::byte> response;
     UniqueFd fd;
     std::uint32_t channel_handle = 0;
+    struct Patch {
+      std::uint64_t address = 0;
+      std::vector<std::byte> bytes;
+    };
+    std::vector<Patch> patches;
 
     template <typename T>
     T as(std::size_t offset = 0) const {

@@ -20,6 +20,7 @@ constexpr std::uint32_t kRecvStrideLog2 = 10;
 EngineConfig small(EngineConfig config) {
   config.limits.max_qps = std::min(config.limits.max_qps, 256u);
   config.limits.max_cqs = std::min(config.limits.max_cqs, 64u);
+  config.limits.max_srqs = std::min(config.limits.max_srqs, 16u);
   config.limits.max_inflight_requests = std::min(config.limits.max_inflight_requests, 4096u);
   config.limits.max_responder_resources = std::min(config.limits.max_responder_resources, 4096u);
   return config;
@@ -100,6 +101,27 @@ QpHandle Host::make_qp(std::uint32_t entries, bool signal_all, transport::QpType
   init.recv_ring = qp.recv_ring;
   init.caps = {entries, entries, 32, 32, 512};
   init.signal_all = signal_all;
+  qp.number = engine->create_qp(init).value();
+  return qp;
+}
+
+SrqHandle Host::make_srq(std::uint32_t entries, PdId pd) {
+  SrqHandle srq;
+  srq.ring = make_ring(entries, kRecvStrideLog2);
+  srq.index = engine->create_srq({ContextId{1}, pd, srq.ring, 32}).value();
+  return srq;
+}
+
+QpHandle Host::make_qp_on(const SrqHandle& srq, PdId pd) {
+  QpHandle qp;
+  qp.send_ring = make_ring(127, kSendStrideLog2);
+  transport::QpInit init;
+  init.context = ContextId{1};
+  init.pd = pd;
+  init.send_cq = init.recv_cq = cq;
+  init.srq = srq.index;
+  init.send_ring = qp.send_ring;
+  init.caps = {127, 0, 32, 0, 512};
   qp.number = engine->create_qp(init).value();
   return qp;
 }
@@ -200,13 +222,22 @@ void Host::post_operand(Time now, QpHandle& qp, transport::WrOpcode opcode,
   publish_send(now, qp);
 }
 
-void Host::post_recv(QpHandle& qp, std::span<const transport::Sge> sges, std::uint64_t wr_id) {
-  std::byte* wqe = ring_bytes(qp.recv_ring) + rxe::kQueueData +
-                   (std::size_t{qp.rq_producer & qp.recv_ring.mask} << qp.recv_ring.log2_stride);
+void Host::write_recv(const transport::RingRef& ring, std::uint32_t index,
+                      std::span<const transport::Sge> sges, std::uint64_t wr_id) {
+  std::byte* wqe =
+      ring_bytes(ring) + rxe::kQueueData + (std::size_t{index & ring.mask} << ring.log2_stride);
   store(wqe + rxe::kRecvWrId, wr_id);
   write_sges(wqe + rxe::kRecvDma, sges);
-  ++qp.rq_producer;
-  store(ring_bytes(qp.recv_ring) + rxe::kQueueProducerIndex, qp.rq_producer & qp.recv_ring.mask);
+  store(ring_bytes(ring) + rxe::kQueueProducerIndex, (index + 1) & ring.mask);
+}
+
+void Host::post_recv(QpHandle& qp, std::span<const transport::Sge> sges, std::uint64_t wr_id) {
+  write_recv(qp.recv_ring, qp.rq_producer++, sges, wr_id);
+}
+
+void Host::post_srq_recv(SrqHandle& srq, std::span<const transport::Sge> sges,
+                         std::uint64_t wr_id) {
+  write_recv(srq.ring, srq.producer++, sges, wr_id);
 }
 
 std::optional<Wc> Host::poll() {

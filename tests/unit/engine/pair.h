@@ -83,9 +83,9 @@ struct SendOptions {
   std::uint64_t compare_add = 0;
   std::uint64_t swap = 0;
   std::uint32_t invalidate_rkey = 0;  ///< Of kLocalInv and kSendWithInv.
-  memory::WindowBind bind;            ///< Of kBindMw.
-  transport::FlushRange flush;        ///< Of kFlush.
-  std::optional<DatagramTo> to;
+  memory::WindowBind bind{};          ///< Of kBindMw.
+  transport::FlushRange flush{};      ///< Of kFlush.
+  std::optional<DatagramTo> to{};
 };
 
 /// One queue pair of a host with its rings, and the application's side of them.
@@ -95,6 +95,13 @@ struct QpHandle {
   transport::RingRef recv_ring;
   std::uint32_t sq_producer = 0;
   std::uint32_t rq_producer = 0;
+};
+
+/// A shared receive queue of a host, and the application's side of it.
+struct SrqHandle {
+  SrqIndex index;
+  transport::RingRef ring;
+  std::uint32_t producer = 0;
 };
 
 struct HostOptions {
@@ -109,6 +116,8 @@ class Host {
 
   QpHandle make_qp(std::uint32_t entries = 127, bool signal_all = false,
                    transport::QpType type = transport::QpType::kRc);
+  SrqHandle make_srq(std::uint32_t entries = 127, PdId pd = PdId{1});
+  QpHandle make_qp_on(const SrqHandle& srq, PdId pd = PdId{1});
   void post_send(Time now, QpHandle& qp, transport::WrOpcode opcode,
                  std::span<const transport::Sge> sges, const SendOptions& options);
   void post_inline(Time now, QpHandle& qp, transport::WrOpcode opcode,
@@ -117,6 +126,7 @@ class Host {
   void post_operand(Time now, QpHandle& qp, transport::WrOpcode opcode,
                     std::span<const std::byte> data, const SendOptions& options);
   void post_recv(QpHandle& qp, std::span<const transport::Sge> sges, std::uint64_t wr_id);
+  void post_srq_recv(SrqHandle& srq, std::span<const transport::Sge> sges, std::uint64_t wr_id);
   std::optional<Wc> poll();
   std::vector<Wc> poll_all();
   void arm(std::uint32_t value);
@@ -146,6 +156,8 @@ class Host {
 
  private:
   transport::RingRef make_ring(std::uint32_t entries, std::uint32_t log2_stride);
+  void write_recv(const transport::RingRef& ring, std::uint32_t index,
+                  std::span<const transport::Sge> sges, std::uint64_t wr_id);
   std::byte* next_send_wqe(QpHandle& qp);
   void publish_send(Time now, QpHandle& qp);
 
