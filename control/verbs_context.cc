@@ -190,6 +190,12 @@ void VerbsContext::release_channel_if_unused(std::uint32_t handle) {
   if (channel.is_closed && channel.users == 0) channels.remove(handle);
 }
 
+void VerbsContext::set_takes_sends(std::uint32_t handle, QueuePair& qp, bool takes_sends) {
+  qp.takes_sends = takes_sends;
+  // relaxed: the reply to the modify, which the client waits for, orders it.
+  page()->qp_takes_sends[handle_slot(handle)].store(takes_sends ? 1 : 0, std::memory_order_relaxed);
+}
+
 std::uint32_t VerbsContext::withdraw_async(std::uint64_t element) {
   return async_pipe.withdraw(element);
 }

@@ -85,6 +85,7 @@ struct QueuePair {
   std::uint64_t user_handle = 0;
   transport::QpCaps caps;
   bool signal_all = false;
+  bool takes_sends = false;  ///< Brought to RTS since it was last below.
   std::uint32_t async_events = 0;
   std::vector<MulticastGroup> groups;
 };
@@ -112,6 +113,9 @@ class VerbsContext {
   int doorbell_fd() const { return doorbells_.fd.get(); }
   int wake_fd() const { return wake_fd_.get(); }
   std::uint64_t doorbell_bytes() const { return doorbells_.bytes.size(); }
+
+  /// Says, to the shim as well, whether work requests may be posted to the send queue.
+  void set_takes_sends(std::uint32_t handle, QueuePair& qp, bool takes_sends);
 
   /// The process is about to execve: nothing of ours touches its memory when this returns.
   void suspend_memory();

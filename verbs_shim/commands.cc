@@ -34,7 +34,10 @@ Fast try_post_send(Context& context, const std::byte* bytes, std::size_t count) 
   const std::uint32_t shard = handle_shard(post.qp_handle);
   const std::uint32_t slot = handle_slot(post.qp_handle);
   if (shard >= context.shard_count || slot >= kMaxQpSlots) return Fast::kInvalid;
-  ring_qp(context.doorbell(shard), context.wake_fds[shard].load(std::memory_order_relaxed), slot);
+  DoorbellPage& page = context.doorbell(shard);
+  // As the kernel: the work request stays in the ring, and the application is told (10.3.1).
+  if (page.qp_takes_sends[slot].load(std::memory_order_relaxed) == 0) return Fast::kInvalid;
+  ring_qp(page, context.wake_fds[shard].load(std::memory_order_relaxed), slot);
   return Fast::kDone;
 }
 

@@ -28,9 +28,12 @@ constexpr std::uint32_t kAtomicHca = 1;
 constexpr std::uint32_t kVendorId = 0xff'ffff;
 constexpr std::uint32_t kMaxMessage = 1u << 31;
 
-// IBV_ODP_SUPPORT_*: send, receive, write, read, atomic.
+// IBV_ODP_SUPPORT and, a transport service: send 1, receive 2, write 4, read 8, atomic 16, receive
+// by SRQ 32.
 constexpr std::uint64_t kOdpSupport = 1;
-constexpr std::uint32_t kOdpRc = 0x1f;
+constexpr std::uint32_t kOdpRc = 0x3f;
+constexpr std::uint32_t kOdpUc = 0x27;
+constexpr std::uint32_t kOdpUd = 0x23;
 
 // IBV_PORT_*, link layer Ethernet.
 constexpr std::uint8_t kPortDown = 1;
@@ -117,6 +120,8 @@ int query_device_ex(Call& call) {
   // Explicit: the daemon reaches pages by way of the client's page tables, at each access.
   r.odp_caps.general_caps = kOdpSupport;
   r.odp_caps.per_transport_caps.rc_odp_caps = kOdpRc;
+  r.odp_caps.per_transport_caps.uc_odp_caps = kOdpUc;
+  r.odp_caps.per_transport_caps.ud_odp_caps = kOdpUd;
   call.put(r);
   return 0;
 }

@@ -270,7 +270,11 @@ int modify(Call& call, const ib_uverbs_modify_qp& in, std::uint32_t rate_limit) 
     return device.worker.engine(device.index)
         .modify_qp(device.worker.now(), qp->number, attr, mask);
   });
-  return done ? 0 : done.error().code;
+  if (!done) return done.error().code;
+  if ((mask & kQpState) != 0) {
+    call.context.set_takes_sends(in.qp_handle, *qp, attr.state >= QpState::kRts);
+  }
+  return 0;
 }
 
 ib_uverbs_qp_dest describe(const transport::AddressVector::Verbs& v) {
@@ -400,6 +404,7 @@ int destroy_qp(Call& call) {
   ib_uverbs_destroy_qp_resp r{};
   r.events_reported = qp->async_events;
   if (qp->async_events != 0) r.events_reported -= call.context.withdraw_async(qp->user_handle);
+  call.context.set_takes_sends(handle, *qp, false);
   call.context.destroy_qp(handle, *qp);
   call.put(r);
   return 0;
@@ -409,7 +414,7 @@ int post_send(Call& call) {
   // Work requests are in the ring; this is the doorbell of a client without the shim's page.
   const auto in = call.take<ib_uverbs_post_send>();
   QueuePair* qp = call.context.qps.find(in.qp_handle);
-  if (qp == nullptr) return EINVAL;
+  if (qp == nullptr || !qp->takes_sends) return EINVAL;
   Device& device = call.context.device;
   device.worker.run([&] {
     device.worker.engine(device.index).on_doorbells(device.worker.now(), {&qp->number, 1});

@@ -26,7 +26,7 @@
 namespace rocemu {
 
 inline constexpr std::uint32_t kDoorbellMagic = 0x524f4442;  // "RODB"
-inline constexpr std::uint32_t kDoorbellVersion = 1;
+inline constexpr std::uint32_t kDoorbellVersion = 2;
 inline constexpr std::uint32_t kDoorbellRingSize =
     4096;  ///< Entries; power of two. Full: the sweep flag.
 inline constexpr std::uint32_t kMaxQpSlots = 1u << 20;  ///< QPs a context may hold on one shard.
@@ -62,6 +62,9 @@ struct DoorbellPage {
                                                                       ///< entry + 1.
   alignas(64) std::atomic<std::uint32_t> cq_arm[kMaxCqSlots];
   alignas(64) std::atomic<std::uint8_t> qp_pending[kMaxQpSlots];
+  /// Written by the control thread at each modify, read by the client: 0 while the QP is in a state
+  /// that takes no send work requests (10.3.1: below RTS), so that posting fails at once.
+  alignas(64) std::atomic<std::uint8_t> qp_takes_sends[kMaxQpSlots];
 };
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
@@ -72,5 +75,7 @@ static_assert(offsetof(DoorbellPage, sweep) == 256);
 static_assert(offsetof(DoorbellPage, entries) == 320);
 static_assert(offsetof(DoorbellPage, cq_arm) == 320 + 4 * kDoorbellRingSize);
 static_assert(offsetof(DoorbellPage, qp_pending) == 320 + 4 * kDoorbellRingSize + 4 * kMaxCqSlots);
+static_assert(offsetof(DoorbellPage, qp_takes_sends) ==
+              offsetof(DoorbellPage, qp_pending) + kMaxQpSlots);
 
 }  // namespace rocemu

@@ -335,6 +335,10 @@ TEST_F(Commands, ModifyChecksStatesMasksAndPaths) {
   EXPECT_EQ(client_.modify_qp(in), EINVAL);
   in.qp_state = 2;
   EXPECT_EQ(client_.modify_qp(in), 0);
+  // Below RTS nothing may be posted.
+  ib_uverbs_post_send post{};
+  post.qp_handle = qp.qp_handle;
+  EXPECT_EQ(client_.plain(IB_USER_VERBS_CMD_POST_SEND, post, 0).error, EINVAL);
 
   const auto out = client_.plain(IB_USER_VERBS_CMD_QUERY_QP, ib_uverbs_query_qp{0, qp.qp_handle, 0},
                                  sizeof(ib_uverbs_query_qp_resp));

@@ -298,6 +298,9 @@ bool FakeDaemon::answer_open(Session& session, const abi::MessageHeader& header,
       auto* page = static_cast<DoorbellPage*>(shard.page);
       page->magic = kDoorbellMagic;
       page->version = kDoorbellVersion;
+      for (std::uint32_t slot = 0; slot < kMaxQpSlots; ++slot) {
+        page->qp_takes_sends[slot].store(slot == kSlotBelowRts ? 0 : 1, std::memory_order_relaxed);
+      }
       auto* words = static_cast<std::atomic<std::uint32_t>*>(session.context_memory) +
                     std::size_t{i} * 2 * FakeWorker::kSeen;
       shard.worker = std::make_unique<FakeWorker>(page, shard.wake_fd, words);

@@ -51,6 +51,9 @@ struct FakeOptions {
 /// The region that REREG_MR is refused for, with ENXIO.
 inline constexpr std::uint32_t kRefusedMr = 0xdead;
 
+/// The one slot of a QP that takes no send work requests.
+inline constexpr std::uint32_t kSlotBelowRts = 999'999;
+
 class FakeDaemon {
  public:
   explicit FakeDaemon(const FakeOptions& options);

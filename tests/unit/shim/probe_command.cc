@@ -36,6 +36,8 @@ void commands_go_to_the_daemon_and_back() {
   EXPECT(close(async_fd) == 0 && close(fd) == 0);
 }
 
+constexpr std::uint32_t kSlotBelowRts = 999'999;  // as fake_daemon.h says
+
 void bad_commands_fail_as_in_the_kernel() {
   const int fd = open_device();
   const char bytes[4] = {};
@@ -48,6 +50,7 @@ void bad_commands_fail_as_in_the_kernel() {
   EXPECT_ERRNO(post_send(fd, make_handle(1, 0)), EINVAL);
   EXPECT_ERRNO(post_send(fd, 0xffff'ffff), EINVAL);
   EXPECT_ERRNO(req_notify(fd, kMaxCqSlots, false), EINVAL);
+  EXPECT_ERRNO(post_send(fd, kSlotBelowRts), EINVAL);
   expect_alive(fd);
 }
 
