@@ -121,7 +121,8 @@ TwinResult Twin::play() {
 
 void Twin::bring_up() {
   using namespace transport;
-  qp_ = host_.make_qp(127, false);
+  const bool is_reliable = conversation_.service == wire::Service::kRc;
+  qp_ = host_.make_qp(127, false, is_reliable ? QpType::kRc : QpType::kUc);
   const auto own_requests = conversation_.of(side_, true);
   const auto their_requests = conversation_.of(other(side_), true);
   const auto is_own = [this](const Step& step) { return step.from == side_; };
@@ -149,7 +150,7 @@ void Twin::bring_up() {
   ASSERT_TRUE(host_.engine
                   ->modify_qp(now_, qp_.number, attr,
                               kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
-                                  kQpMaxDestRdAtomic | kQpMinRnrTimer)
+                                  (is_reliable ? kQpMaxDestRdAtomic | kQpMinRnrTimer : 0))
                   .ok());
   attr.state = QpState::kRts;
   attr.timeout = 14;
@@ -157,11 +158,13 @@ void Twin::bring_up() {
   attr.rnr_retry = 7;
   if (!own_requests.empty()) attr.sq_psn = own_requests.front()->packet.bth.psn;
   attr.max_rd_atomic = 16;
-  ASSERT_TRUE(host_.engine
-                  ->modify_qp(now_, qp_.number, attr,
-                              kQpState | kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn |
-                                  kQpMaxQpRdAtomic)
-                  .ok());
+  ASSERT_TRUE(
+      host_.engine
+          ->modify_qp(
+              now_, qp_.number, attr,
+              kQpState | kQpSqPsn |
+                  (is_reliable ? kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic : 0))
+          .ok());
 }
 
 // All rights, unless the side refused a WRITE as invalid: then its QP did not give that one.
