@@ -20,6 +20,7 @@ import cases.memory  # noqa: E402,F401
 import cases.rdma_core_suite  # noqa: E402,F401
 import cases.queues  # noqa: E402,F401
 import cases.robust  # noqa: E402,F401
+import cases.soft_roce  # noqa: E402,F401
 import cases.two_daemons  # noqa: E402,F401
 import cases.ucx  # noqa: E402,F401
 import cases.unreliable  # noqa: E402,F401

@@ -15,7 +15,7 @@ def integrity(tool):
     program = os.path.join(tool.build, "tests/integration/integrity/rocemu_integrity")
     with Daemon(tool.asan) as daemon:
         port = free_port()
-        common = ["--seconds", str(seconds), "--qps", "6", "--seed", str(seed)]
+        common = ["--seconds", str(seconds), "--qps", "6", "--seed", str(seed), "--ack-timeout", "17"]
         outcome = run_pair(
             daemon.command([program, "--device", "roce0", "--listen", str(port), *common]),
             daemon.command([program, "--device", "roce1", "--connect", str(port), *common]), port,

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kQueueEntries = 256;
 constexpr std::uint32_t kInline = 64;
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kPatience = std::chrono::seconds(30);
 
 void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
@@ -149,7 +149,7 @@ PeerInfo Endpoint::info() const {
   return out;
 }
 
-void Endpoint::connect(const PeerInfo& peer, ibv_mtu mtu) {
+void Endpoint::connect(const PeerInfo& peer, ibv_mtu mtu, std::uint8_t ack_timeout) {
   peer_ = peer;
   require(peer.qp_count == qps_.size(), "the peer has another number of queue pairs");
   for (std::size_t i = 0; i < qps_.size(); ++i) {
@@ -171,7 +171,7 @@ void Endpoint::connect(const PeerInfo& peer, ibv_mtu mtu) {
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0,
         "no RTR");
     attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = 14;
+    attr.timeout = ack_timeout;
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
     attr.sq_psn = psns_[i];
@@ -285,10 +285,27 @@ void Endpoint::collect(const Round& round) {
     require(count >= 0, "poll_cq failed");
     for (int i = 0; i < count; ++i) check(wcs[i]);
     if (count == 0 && round.uses_events && is_owed()) wait_event();
-    require(std::chrono::steady_clock::now() < deadline, "completions are missing after 60 s");
+    if (std::chrono::steady_clock::now() >= deadline) {
+      throw std::runtime_error("completions are missing after 30 s:" + describe_owed());
+    }
   }
   ibv_wc wc;
   require(ibv_poll_cq(cq_, 1, &wc) == 0, "one completion too many");
+}
+
+std::string Endpoint::describe_owed() const {
+  std::string text;
+  for (std::size_t i = 0; i < qps_.size(); ++i) {
+    text += " QP " + std::to_string(qps_[i]->qp_num) + ": " +
+            std::to_string(owed_sends_[i].size()) + " sends";
+    if (!owed_sends_[i].empty()) text += " from " + std::to_string(owed_sends_[i].front().wr_id);
+    text += ", " + std::to_string(owed_receives_[i].size()) + " receives";
+    if (!owed_receives_[i].empty()) {
+      text += " from " + std::to_string(owed_receives_[i].front().wr_id);
+    }
+    text += ';';
+  }
+  return text;
 }
 
 std::int64_t Endpoint::find_difference(const std::vector<std::byte>& expected) const {

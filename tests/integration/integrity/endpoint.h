@@ -36,7 +36,8 @@ class Endpoint {
   void make_qps(std::uint32_t count, Prng& draw);
   void drop_qps();
   PeerInfo info() const;
-  void connect(const PeerInfo& peer, ibv_mtu mtu);
+  /// `ack_timeout`: 4.096 us * 2^ack_timeout, as in ibv_qp_attr.
+  void connect(const PeerInfo& peer, ibv_mtu mtu, std::uint8_t ack_timeout);
 
   void fill(const std::vector<std::byte>& bytes);
   void post_receives(const Round& round);
@@ -46,6 +47,8 @@ class Endpoint {
   void collect(const Round& round);
   /// The first offset where the buffer is not `expected`, or -1.
   std::int64_t find_difference(const std::vector<std::byte>& expected) const;
+  /// What is still to come, a queue pair at a time: for the message of a run that hangs.
+  std::string describe_owed() const;
 
   std::uint64_t completions() const { return completions_; }
 

@@ -46,14 +46,20 @@ class Link {
   int fd_;
 };
 
-int listen_for_one(std::uint16_t port) {
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int one = 1;
-  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+sockaddr_in tcp_address(const std::string& host, std::uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
+    throw std::runtime_error("not an IPv4 address: " + host);
+  }
+  return address;
+}
+
+int listen_for_one(sockaddr_in address) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int one = 1;
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
       ::listen(listener, 1) != 0) {
     throw std::runtime_error("cannot listen");
@@ -63,12 +69,8 @@ int listen_for_one(std::uint16_t port) {
   return fd;
 }
 
-int connect_to(std::uint16_t port) {
+int connect_to(sockaddr_in address) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     throw std::runtime_error("cannot connect");
   }
@@ -78,14 +80,16 @@ int connect_to(std::uint16_t port) {
 int run(const po::variables_map& given) {
   const bool is_server = given.contains("listen");
   const int side = is_server ? 0 : 1;
-  const auto port = given[is_server ? "listen" : "connect"].as<std::uint16_t>();
+  const auto server = tcp_address(given["host"].as<std::string>(),
+                                  given[is_server ? "listen" : "connect"].as<std::uint16_t>());
   const auto qps = given["qps"].as<std::uint32_t>();
   Endpoint endpoint(given["device"].as<std::string>(), given["gid-index"].as<int>(), side);
-  Link link(is_server ? listen_for_one(port) : connect_to(port));
+  Link link(is_server ? listen_for_one(server) : connect_to(server));
   // The server's seed is both sides'.
   const std::uint64_t theirs = link.exchange(given["seed"].as<std::uint64_t>());
   const std::uint64_t seed = is_server ? given["seed"].as<std::uint64_t>() : theirs;
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  const Mix mix{qps, 64, !given.contains("no-reads")};
   rocemu::Prng draw(seed);
   rocemu::Prng own(seed + 1 + static_cast<std::uint64_t>(side));
   const auto end =
@@ -99,9 +103,10 @@ int run(const po::variables_map& given) {
       link.barrier();
       endpoint.make_qps(qps, own);
       const auto mtu = static_cast<ibv_mtu>(IBV_MTU_256 + draw.below(5));
-      endpoint.connect(link.exchange(endpoint.info()), mtu);
+      endpoint.connect(link.exchange(endpoint.info()), mtu,
+                       static_cast<std::uint8_t>(given["ack-timeout"].as<int>()));
     }
-    const Round round = draw_round(draw, number, qps, 64);
+    const Round round = draw_round(draw, number, mix);
     endpoint.fill(round.before(side));
     endpoint.post_receives(round);
     link.barrier();
@@ -135,10 +140,14 @@ int main(int argc, char** argv) {
   options.add_options()("help,h", "This text")("device", po::value<std::string>()->required(),
                                                "Verbs device")(
       "gid-index", po::value<int>()->default_value(3), "GID index")(
-      "listen", po::value<std::uint16_t>(), "TCP port of the server on 127.0.0.1")(
-      "connect", po::value<std::uint16_t>(), "TCP port to connect to on 127.0.0.1")(
+      "listen", po::value<std::uint16_t>(), "TCP port of the server")(
+      "connect", po::value<std::uint16_t>(), "TCP port to connect to")(
+      "host", po::value<std::string>()->default_value("127.0.0.1"), "The server's IPv4 address")(
       "seconds", po::value<int>()->default_value(10), "How long")(
       "qps", po::value<std::uint32_t>()->default_value(4), "Queue pairs, 1 ... 64")(
+      "no-reads", "Neither READs nor atomics: a peer cannot do them under loss")(
+      "ack-timeout", po::value<int>()->default_value(14),
+      "Local ACK timeout, 0 ... 31 (4.096 us * 2^N)")(
       "seed", po::value<std::uint64_t>()->default_value(1), "The server's is used");
   try {
     po::variables_map given;

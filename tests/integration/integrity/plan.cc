@@ -13,6 +13,9 @@ std::byte guard(int side, std::uint64_t at) {
   return static_cast<std::byte>(0xa0 + side * 7 + (at * 131 >> 3));
 }
 
+constexpr std::uint32_t kKinds = 7;
+constexpr auto kFirstReadOrAtomic = static_cast<std::uint32_t>(Kind::kRead);
+
 std::byte content(std::uint64_t round, std::size_t operation, std::uint64_t at) {
   return static_cast<std::byte>(round * 29 + operation * 61 + at * 7 + (at >> 8) * 3 + 1);
 }
@@ -52,7 +55,7 @@ std::vector<std::uint32_t> draw_pieces(Prng& draw, std::uint32_t total) {
 
 }  // namespace
 
-Round draw_round(Prng& draw, std::uint64_t number, std::uint32_t qps, std::uint32_t max_inline) {
+Round draw_round(Prng& draw, std::uint64_t number, const Mix& mix) {
   Round round;
   round.number = number;
   round.uses_events = draw.below(4) == 0;
@@ -60,16 +63,17 @@ Round draw_round(Prng& draw, std::uint64_t number, std::uint32_t qps, std::uint3
   const std::uint64_t wanted = 1 + draw.below(64);
   for (std::uint64_t i = 0; i < wanted; ++i) {
     Operation op;
-    op.kind = static_cast<Kind>(draw.below(7));
+    op.kind =
+        static_cast<Kind>(draw.below(mix.has_reads_and_atomics ? kKinds : kFirstReadOrAtomic));
     op.initiator = static_cast<int>(draw.below(2));
-    op.qp = static_cast<std::uint32_t>(draw.below(qps));
+    op.qp = static_cast<std::uint32_t>(draw.below(mix.qps));
     op.size = op.is_atomic() ? 8 : draw_size(draw);
     op.immediate = static_cast<std::uint32_t>(draw.next());
     op.operand = draw.next();
     op.has_matching_compare = draw.below(2) == 0;
     op.is_signaled = draw.below(4) != 0;
     const bool may_inline = op.kind != Kind::kRead && !op.is_atomic();
-    op.is_inline = may_inline && op.size <= max_inline && draw.below(2) == 0;
+    op.is_inline = may_inline && op.size <= mix.max_inline && draw.below(2) == 0;
     op.initiator_pieces =
         op.is_atomic() ? std::vector<std::uint32_t>{8} : draw_pieces(draw, op.size);
     // A receive may be longer than what comes.
@@ -89,7 +93,7 @@ Round draw_round(Prng& draw, std::uint64_t number, std::uint32_t qps, std::uint3
     round.operations.push_back(std::move(op));
   }
   // The last of each queue pair and side is signalled: then all before it are done.
-  for (std::uint32_t qp = 0; qp < qps; ++qp) {
+  for (std::uint32_t qp = 0; qp < mix.qps; ++qp) {
     for (const int side : {0, 1}) {
       const auto last =
           std::find_if(round.operations.rbegin(), round.operations.rend(),

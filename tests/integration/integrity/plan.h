@@ -56,7 +56,14 @@ struct Round {
   std::uint64_t number = 0;
 };
 
+/// The same at both sides.
+struct Mix {
+  std::uint32_t qps = 1;
+  std::uint32_t max_inline = 0;
+  bool has_reads_and_atomics = true;
+};
+
 /// `draw` must be in the same state at both sides.
-Round draw_round(Prng& draw, std::uint64_t number, std::uint32_t qps, std::uint32_t max_inline);
+Round draw_round(Prng& draw, std::uint64_t number, const Mix& mix);
 
 }  // namespace rocemu::integrity
