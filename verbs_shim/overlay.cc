@@ -4,7 +4,6 @@
 // empty polls in a row on one thread, yields the core at each further one. Only the public layout
 // of ibv_context is relied on. Callers that found ibv_open_device by dlsym miss the overlay, and
 // lose nothing else by it.
-#include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <sched.h>
 
@@ -15,7 +14,10 @@
 
 #include "verbs_shim/export.h"
 #include "verbs_shim/fd_table.h"
+#include "verbs_shim/overlay_cq.h"
+#include "verbs_shim/overlay_library.h"
 #include "verbs_shim/overlay_mr.h"
+#include "verbs_shim/poll_guard.h"
 
 namespace rocemu::shim {
 namespace {
@@ -32,7 +34,9 @@ thread_local unsigned empty_polls __attribute__((tls_model("initial-exec"))) = 0
 template <std::size_t I>
 int poll_and_yield(ibv_cq* cq, int count, ibv_wc* completions) {
   const PollCq poll = provider_polls[I].load(std::memory_order_relaxed);  // set before this ran
+  enter_poll(cq);
   const int found = poll(cq, count, completions);
+  leave_poll(cq);
   if (found != 0) {
     empty_polls = 0;
   } else if (++empty_polls >= kPatience) {
@@ -50,7 +54,7 @@ constexpr std::array<PollCq, sizeof...(I)> make_overlays(std::index_sequence<I..
 }
 constexpr auto kOverlays = make_overlays(std::make_index_sequence<kMaxProviders>{});
 
-// Our function for a provider's; the provider's own when there are too many, or it is ours.
+// Our function for a provider's (or for ours); none when there are too many.
 PollCq overlay_for(PollCq provider) {
   for (const PollCq overlay : kOverlays) {
     if (overlay == provider) return provider;
@@ -62,32 +66,17 @@ PollCq overlay_for(PollCq provider) {
     }
     if (expected == provider) return kOverlays[i];
   }
-  return provider;
+  return nullptr;
 }
 
-using OpenDevice = ibv_context* (*)(ibv_device*);
-
-// libibverbs may be in a scope that RTLD_NEXT does not search: a Python module's dependencies.
-OpenDevice find_open_device() {
-  constexpr char kName[] = "ibv_open_device";
-  constexpr char kVersion[] = "IBVERBS_1.1";
-  void* found = dlvsym(RTLD_NEXT, kName, kVersion);
-  if (found == nullptr) {
-    void* library = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (library != nullptr) {
-      found = dlvsym(library, kName, kVersion);
-      dlclose(library);  // the application's reference keeps it
-    }
-  }
-  return reinterpret_cast<OpenDevice>(found);
-}
+constinit LibraryFunction<ibv_context*(ibv_device*)> library_open_device("ibv_open_device");
 
 }  // namespace
 }  // namespace rocemu::shim
 
 ROCEMU_INTERPOSE(ibv_context*, ibv_open_device, ibv_device* device) {
   using namespace rocemu::shim;
-  const OpenDevice open_device = find_open_device();
+  const auto open_device = library_open_device.get();
   if (open_device == nullptr) {
     errno = ENOSYS;
     return nullptr;
@@ -95,6 +84,9 @@ ROCEMU_INTERPOSE(ibv_context*, ibv_open_device, ibv_device* device) {
   ibv_context* context = open_device(device);
   if (context == nullptr || fd_kind(context->cmd_fd) != FdKind::kContext) return context;
   overlay_memory_ops(context);
-  if (context->ops.poll_cq != nullptr) context->ops.poll_cq = overlay_for(context->ops.poll_cq);
+  const PollCq overlay =
+      context->ops.poll_cq != nullptr ? overlay_for(context->ops.poll_cq) : nullptr;
+  if (overlay != nullptr) context->ops.poll_cq = overlay;
+  overlay_cq_ops(context, overlay != nullptr);
   return context;
 }

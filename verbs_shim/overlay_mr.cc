@@ -5,7 +5,6 @@
 // with the range that was registered first.
 #include "verbs_shim/overlay_mr.h"
 
-#include <dlfcn.h>
 #include <rdma/ib_user_verbs.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,9 +15,10 @@
 #include <cstdint>
 
 #include "rocemu/abi/commands.h"
-#include "verbs_shim/commands.h"
 #include "verbs_shim/export.h"
 #include "verbs_shim/fd_table.h"
+#include "verbs_shim/overlay_command.h"
+#include "verbs_shim/overlay_library.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -29,24 +29,6 @@ namespace rocemu::shim {
 namespace {
 
 constexpr int kReregFlags = IBV_REREG_MR_FLAGS_SUPPORTED;
-
-// A plain command with its header. Returns 0 or an errno.
-template <typename Core>
-int send_command(const ibv_context* context, std::uint32_t number, const Core& core,
-                 std::size_t response_bytes) {
-  struct {
-    ib_uverbs_cmd_hdr header;
-    Core core;
-  } command{{number, static_cast<std::uint16_t>(sizeof command / 4),
-             static_cast<std::uint16_t>(response_bytes / 4)},
-            core};
-  const int saved = errno;
-  if (write_command(context->cmd_fd, &command, sizeof command) >= 0) {
-    errno = saved;
-    return 0;
-  }
-  return errno;
-}
 
 int reregister(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
@@ -136,8 +118,8 @@ int advise(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge
   return 0;
 }
 
-Next<int(ibv_mr*, int, ibv_pd*, void*, std::size_t, int)> next_rereg_mr("ibv_rereg_mr",
-                                                                        "IBVERBS_1.1");
+constinit LibraryFunction<int(ibv_mr*, int, ibv_pd*, void*, std::size_t, int)> library_rereg_mr(
+    "ibv_rereg_mr");
 
 }  // namespace
 
@@ -154,7 +136,11 @@ ROCEMU_INTERPOSE(int, ibv_rereg_mr, ibv_mr* mr, int flags, ibv_pd* pd, void* add
                  std::size_t length, int access) {
   using namespace rocemu::shim;
   if (fd_kind(mr->context->cmd_fd) != FdKind::kContext) {
-    return next_rereg_mr(mr, flags, pd, address, length, access);
+    if (const auto rereg_mr = library_rereg_mr.get(); rereg_mr != nullptr) {
+      return rereg_mr(mr, flags, pd, address, length, access);
+    }
+    errno = ENOSYS;
+    return IBV_REREG_MR_ERR_CMD;
   }
   return reregister(mr, flags, pd, address, length, access);
 }

@@ -15,6 +15,7 @@
 
 #include "rocemu/abi/socket.h"
 #include "verbs_shim/context.h"
+#include "verbs_shim/poll_guard.h"
 #include "verbs_shim/sys.h"
 
 namespace rocemu::shim {
@@ -60,6 +61,7 @@ void before_fork() { lock_contexts_for_fork(); }
 void after_fork_in_parent() { unlock_contexts_after_fork(); }
 void after_fork_in_child() {
   unlock_contexts_after_fork();
+  forget_polls_after_fork();
   // Also where the kernel could not be asked to zero it.
   process.owner.load(std::memory_order_acquire)->store(0, std::memory_order_relaxed);
   (void)is_owner();

@@ -121,6 +121,7 @@ int create_cq_ex(Call& call);
 int resize_cq(Call& call);
 int req_notify_cq(Call& call);
 int destroy_cq(Call& call);
+int drop_completions(Call& call);
 int create_qp(Call& call);
 int create_qp_ex(Call& call);
 int query_qp(Call& call);

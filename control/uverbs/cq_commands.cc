@@ -5,6 +5,7 @@
 #include "control/uverbs/call.h"
 #include "control/uverbs/rings.h"
 #include "dataplane/transport/transport_limits.h"
+#include "rocemu/abi/commands.h"
 #include "rocemu/abi/rxe_ring.h"
 #include "rocemu/base/bytes.h"
 
@@ -186,6 +187,15 @@ int destroy_cq(Call& call) {
   r.async_events_reported = reported.async_events;
   call.put(r);
   return 0;
+}
+
+int drop_completions(Call& call) {
+  const QueuePair* qp = call.context.qps.find(call.take<abi::DropCompletions>().qp_handle);
+  if (qp == nullptr) return EINVAL;
+  Device& device = call.context.device;
+  const auto dropped = device.worker.run(
+      [&] { return device.worker.engine(device.index).drop_completions(qp->number); });
+  return dropped ? 0 : dropped.error().code;
 }
 
 }  // namespace rocemu::control::uverbs

@@ -77,6 +77,8 @@ constexpr std::array kRows = {
     Row{IB_USER_VERBS_CMD_MODIFY_QP, Framing::kPlain, sizeof(ib_uverbs_modify_qp), 0, modify_qp},
     Row{IB_USER_VERBS_CMD_MODIFY_QP, Framing::kExtended, sizeof(ib_uverbs_modify_qp), 0,
         modify_qp_ex},
+    Row{abi::kCommandDropCompletions, Framing::kPlain, sizeof(abi::DropCompletions), 0,
+        drop_completions},
     Row{IB_USER_VERBS_CMD_DESTROY_QP, Framing::kPlain, sizeof(ib_uverbs_destroy_qp),
         sizeof(ib_uverbs_destroy_qp_resp), destroy_qp},
     Row{IB_USER_VERBS_CMD_CREATE_SRQ, Framing::kPlain, sizeof(ib_uverbs_create_srq),

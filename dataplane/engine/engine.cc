@@ -144,6 +144,20 @@ Result<void> Engine::resize_cq(CqIndex cq, const transport::RingRef& ring, std::
   return {};
 }
 
+Result<void> Engine::drop_completions(QpNum number) {
+  const Qp* qp = impl_->find_qp(number);
+  if (qp == nullptr || qp->state != QpState::kReset) {
+    return Error{EINVAL, "no such queue pair in RESET"};
+  }
+  const auto drop = [&](CqIndex index) {
+    transport::Cq& cq = impl_->shard.cqs[index.value];
+    cq.producer = impl_->shard.queues.drop_completions(cq.ring, cq.producer, number, cq.announced);
+  };
+  drop(qp->send_cq);
+  if (!(qp->recv_cq == qp->send_cq)) drop(qp->recv_cq);
+  return {};
+}
+
 Result<void> Engine::destroy_cq(CqIndex cq) {
   if (!impl_->shard.cqs.is_live(cq.value)) return Error{EINVAL, "no such completion queue"};
   if (impl_->shard.cqs[cq.value].users != 0) return Error{EBUSY, "queue pairs use the CQ"};

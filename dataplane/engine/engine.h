@@ -137,6 +137,8 @@ class Engine {
 
   Result<CqIndex> create_cq(const CqInit& init);
   Result<void> resize_cq(CqIndex cq, const transport::RingRef& ring, std::uint32_t producer);
+  /// Removes the completions of a QP in RESET, which nobody polls meanwhile, from its CQs. EINVAL.
+  Result<void> drop_completions(QpNum qp);
   Result<void> destroy_cq(CqIndex cq);  ///< EBUSY while QPs use it.
 
   /// The number by which work requests of UD QPs of that context and PD name the handle. ENOMEM.

@@ -225,6 +225,26 @@ void RxeQueues::write_completion(const RingRef& cq, std::uint32_t producer,
       .store((producer + 1) & cq.mask, std::memory_order_release);
 }
 
+std::uint32_t RxeQueues::drop_completions(const RingRef& cq, std::uint32_t producer, QpNum qp,
+                                          std::uint32_t& announced) {
+  const std::uint32_t consumer =
+      word_at(head_of(cq) + rxe::kQueueConsumerIndex).load(std::memory_order_acquire);
+  const std::uint32_t count = (producer - consumer) & cq.mask;
+  // The newest ones, which no event announced; polled ones among them are not in the ring any more.
+  const std::uint32_t unannounced = std::min(producer - announced, count);
+  std::uint32_t kept = producer - count;
+  announced = kept;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::byte* wc = element_of(cq, producer - count + i);
+    if (load<std::uint32_t>(wc + rxe::kWcQpNum) == qp.value) continue;
+    std::byte* place = element_of(cq, kept++);
+    if (place != wc) std::memcpy(place, wc, rxe::kWcBytes);
+    if (count - i > unannounced) announced = kept;
+  }
+  word_at(head_of(cq) + rxe::kQueueProducerIndex).store(kept & cq.mask, std::memory_order_release);
+  return kept;
+}
+
 bool RxeQueues::take_arm(const transport::ArmRef& arm, bool is_solicited) {
   auto word = word_at(regions_[arm.region.value].data() + arm.offset);
   // The producer index is published: order it before the look at the arm word (doorbell.h).

@@ -40,6 +40,8 @@ class RxeQueues final : public transport::QueuePort {
   bool has_unpolled(const transport::RingRef& cq, std::uint32_t producer) override;
   void write_completion(const transport::RingRef& cq, std::uint32_t producer,
                         const transport::Completion& completion) override;
+  std::uint32_t drop_completions(const transport::RingRef& cq, std::uint32_t producer, QpNum qp,
+                                 std::uint32_t& announced) override;
   bool take_arm(const transport::ArmRef& arm, bool is_solicited) override;
 
  private:

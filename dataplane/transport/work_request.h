@@ -187,6 +187,10 @@ class QueuePort {
   /// Writes one completion and publishes `producer + 1`.
   virtual void write_completion(const RingRef& cq, std::uint32_t producer,
                                 const Completion& completion) = 0;
+  /// Takes the unpolled completions of `qp` out of a CQ that nobody polls meanwhile, and publishes
+  /// where the others end; returns that index. `announced` moves with the completions below it.
+  virtual std::uint32_t drop_completions(const RingRef& cq, std::uint32_t producer, QpNum qp,
+                                         std::uint32_t& announced) = 0;
   /// After write_completion (or a doorbell's check): disarms and returns true when the arm word
   /// matches, with the fence that doorbell.h asks for.
   virtual bool take_arm(const ArmRef& arm, bool is_solicited) = 0;

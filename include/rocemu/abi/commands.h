@@ -9,6 +9,7 @@
 namespace rocemu::abi {
 
 inline constexpr std::uint32_t kCommandAdviseMr = 0x60;
+inline constexpr std::uint32_t kCommandDropCompletions = 0x61;
 
 inline constexpr std::uint32_t kMaxAdvisedRanges = 32;
 
@@ -28,5 +29,12 @@ struct AdviseMr {
   } ranges[kMaxAdvisedRanges];
 };
 static_assert(sizeof(AdviseMr) == 24 + 16 * kMaxAdvisedRanges);
+
+/// Removes the completions of a queue pair in RESET from its completion queues. The client must not
+/// poll these meanwhile: the daemon moves what stays. EINVAL: no such queue pair, or not in RESET.
+struct DropCompletions {
+  std::uint32_t qp_handle;
+  std::uint32_t reserved;
+};
 
 }  // namespace rocemu::abi

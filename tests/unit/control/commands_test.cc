@@ -96,6 +96,7 @@ constexpr CommandCase kCommandCases[] = {
     {IB_USER_VERBS_CMD_QUERY_QP, sizeof(ib_uverbs_query_qp), sizeof(ib_uverbs_query_qp_resp),
      false},
     {IB_USER_VERBS_CMD_MODIFY_QP, sizeof(ib_uverbs_modify_qp), 0, false},
+    {abi::kCommandDropCompletions, sizeof(abi::DropCompletions), 0, false},
     {IB_USER_VERBS_CMD_DESTROY_QP, sizeof(ib_uverbs_destroy_qp), 8, false},
     {IB_USER_VERBS_CMD_POST_SEND, sizeof(ib_uverbs_post_send), 0, false},
     {IB_USER_VERBS_CMD_CREATE_SRQ, sizeof(ib_uverbs_create_srq), 16, false},
@@ -236,6 +237,17 @@ TEST_F(Commands, ResizingKeepsUnpolledCompletions) {
   EXPECT_EQ(load<std::uint64_t>(ring + rxe::kQueueData), 106u);
   EXPECT_EQ(load<std::uint64_t>(ring + rxe::kQueueData + 2 * rxe::kCqElementBytes), 100u);
   EXPECT_EQ(destroy_cq(handle), 0);
+}
+
+TEST_F(Commands, CompletionsAreDroppedOfAQueuePairInResetOnly) {
+  const auto drop = [&](std::uint32_t handle) {
+    return destroy(abi::kCommandDropCompletions, abi::DropCompletions{handle, 0});
+  };
+  const auto qp = client_.create_qp(client_.alloc_pd(), client_.create_cq(10, -1, 1).cq_handle);
+  EXPECT_EQ(drop(qp.qp_handle), 0);
+  EXPECT_EQ(drop(qp.qp_handle + 1), EINVAL);
+  ASSERT_EQ(client_.to_init(qp.qp_handle), 0);
+  EXPECT_EQ(drop(qp.qp_handle), EINVAL);
 }
 
 TEST_F(Commands, AQueuePairsCapsAreRoundedUpAndItsRingsContinueEachOther) {

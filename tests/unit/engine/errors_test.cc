@@ -378,6 +378,71 @@ TEST_F(Errors, HostileRingsHurtOnlyTheirQp) {
   }
 }
 
+// Two QPs of one host take turns in its CQ; `polled` moves the ring's start so that what stays
+// wraps.
+TEST_F(Errors, CompletionsOfAResetQueuePairGoAndOthersStayInOrder) {
+  for (const std::uint32_t polled : {0u, 5u, 250u}) {
+    Pair both;
+    std::array<QpHandle, 2> ours{both.a.make_qp(), both.a.make_qp()};
+    std::array<QpHandle, 2> theirs{both.b.make_qp(), both.b.make_qp()};
+    for (int i = 0; i < 2; ++i) both.connect(ours[i], theirs[i]);
+    const auto write = [&](int qp, std::uint64_t wr_id) {
+      SendOptions options;
+      options.rkey = both.b.keys.rkey;
+      options.wr_id = wr_id;
+      both.a.post_send(both.now, ours[qp], WrOpcode::kRdmaWrite, std::array{both.a.sge(0, 8)},
+                       options);
+      ASSERT_TRUE(both.run());
+    };
+    for (std::uint32_t i = 0; i < polled; ++i) {
+      write(0, 1000 + i);
+      ASSERT_EQ(both.a.poll_all().size(), 1u);
+    }
+    for (std::uint64_t id = 1; id <= 20; ++id) write(id % 3 == 0 ? 1 : 0, id);
+    EXPECT_FALSE(both.a.engine->drop_completions(ours[0].number).ok());  // not in RESET
+    transport::QpAttr attr;
+    ASSERT_TRUE(both.a.engine->modify_qp(both.now, ours[0].number, attr, transport::kQpState).ok());
+    ASSERT_TRUE(both.a.engine->drop_completions(ours[0].number).ok());
+    write(1, 21);
+    const auto left = both.a.poll_all();
+    ASSERT_EQ(left.size(), 7u) << polled;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      EXPECT_EQ(left[i].wr_id, 3 * (i + 1));
+      EXPECT_EQ(left[i].qp, ours[1].number.value);
+    }
+    EXPECT_FALSE(both.a.engine->drop_completions(QpNum{0xfffff}).ok());
+  }
+}
+
+// Completions that no event announced: arming tells of those that stay, not of those that went.
+TEST_F(Errors, ArmingAfterAResetAnnouncesWhatStaysOnly) {
+  for (const bool other_stays : {false, true}) {
+    Pair both;
+    std::array<QpHandle, 2> ours{both.a.make_qp(), both.a.make_qp()};
+    std::array<QpHandle, 2> theirs{both.b.make_qp(), both.b.make_qp()};
+    SendOptions options;
+    options.rkey = both.b.keys.rkey;
+    const auto write = [&](int qp) {
+      both.a.post_send(both.now, ours[qp], WrOpcode::kRdmaWrite, std::array{both.a.sge(0, 8)},
+                       options);
+      ASSERT_TRUE(both.run());
+    };
+    for (int i = 0; i < 2; ++i) both.connect(ours[i], theirs[i]);
+    both.a.arm(kArmedAny);
+    write(1);  // announced, and stays
+    ASSERT_EQ(both.a.events.completions.size(), 1u);
+    write(0);
+    if (other_stays) write(1);
+    transport::QpAttr attr;
+    ASSERT_TRUE(both.a.engine->modify_qp(both.now, ours[0].number, attr, transport::kQpState).ok());
+    ASSERT_TRUE(both.a.engine->drop_completions(ours[0].number).ok());
+    both.a.arm(kArmedAny);
+    both.a.engine->on_cq_armed(both.now, both.a.cq);
+    EXPECT_EQ(both.a.events.completions.size(), other_stays ? 2u : 1u);
+    EXPECT_EQ(both.a.poll_all().size(), other_stays ? 2u : 1u);
+  }
+}
+
 TEST_F(Errors, RandomAndMangledFramesAreCountedAndHarmNobody) {
   connect();
   Prng draw(3);

@@ -1,8 +1,9 @@
-// The overlay, against fake_verbs: poll_cq, rereg_mr, advise_mr.
+// The overlay, against fake_verbs: poll_cq, rereg_mr, advise_mr, modify_qp.
 #include <infiniband/verbs.h>
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -145,6 +146,81 @@ void advice_goes_to_the_daemon_in_pieces() {
   EXPECT(counter("commands") == before + 3);
 }
 
+ibv_cq_ex* make_cq_ex(ibv_context* context, void* cookie = nullptr) {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 1;
+  attr.cq_context = cookie;
+  ibv_cq_ex* cq = ibv_create_cq_ex(context, &attr);
+  EXPECT(cq != nullptr);
+  return cq;
+}
+
+// Commands that modify_qp to `state` sent.
+long commands_of(ibv_qp& qp, ibv_qp_state state, int mask = IBV_QP_STATE) {
+  ibv_qp_attr attr{};
+  attr.qp_state = state;
+  const long before = counter("commands");
+  EXPECT(ibv_modify_qp(&qp, &attr, mask) == (state == IBV_QPS_SQD ? EINVAL : 0));
+  return counter("commands") - before;
+}
+
+void reset_drops_the_completions_and_nothing_else_does() {
+  ibv_context* context = open_verbs(0);
+  ibv_cq cqs[2]{};
+  ibv_qp qp{};
+  qp.context = context;
+  qp.send_cq = &cqs[0];
+  qp.recv_cq = &cqs[1];
+  errno = 7;
+  EXPECT(commands_of(qp, IBV_QPS_RESET) == 1 && errno == 7);
+  EXPECT(commands_of(qp, IBV_QPS_RESET, IBV_QP_PORT) == 0);
+  EXPECT(commands_of(qp, IBV_QPS_ERR) == 0);
+  EXPECT(commands_of(qp, IBV_QPS_SQD) == 0);
+  qp.recv_cq = &cqs[0];
+  EXPECT(commands_of(qp, IBV_QPS_RESET) == 1);
+  EXPECT(poll(context, 1) == 1);  // polls go on
+  qp.context = open_verbs(2);
+  EXPECT(commands_of(qp, IBV_QPS_RESET) == 0);
+}
+
+void reset_waits_for_polls_of_other_threads_and_not_for_its_own() {
+  ibv_context* context = open_verbs(0);
+  ibv_cq_ex* cq = make_cq_ex(context);
+  ibv_cq_ex* empty = make_cq_ex(context, context);
+  ibv_qp qp{};
+  qp.context = context;
+  qp.send_cq = qp.recv_cq = ibv_cq_ex_to_cq(cq);
+  ibv_poll_cq_attr attr{};
+  EXPECT(ibv_start_poll(empty, &attr) == ENOENT);
+  EXPECT(ibv_start_poll(cq, &attr) == 0);
+  EXPECT(commands_of(qp, IBV_QPS_RESET) == 0);  // inside its own poll
+  std::atomic<bool> is_ended{false};
+  std::atomic<bool> was_ended{false};
+  std::thread other([&] {
+    EXPECT(commands_of(qp, IBV_QPS_RESET) == 1);
+    was_ended = is_ended.load();
+  });
+  while (yields.load() < 10) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  is_ended = true;
+  ibv_end_poll(cq);
+  other.join();
+  EXPECT(was_ended.load());
+  EXPECT(commands_of(qp, IBV_QPS_RESET) == 1);
+}
+
+void an_unended_poll_of_another_thread_does_not_block_reset_for_ever() {
+  ibv_context* context = open_verbs(0);
+  ibv_cq_ex* cq = make_cq_ex(context);
+  ibv_qp qp{};
+  qp.context = context;
+  qp.send_cq = qp.recv_cq = ibv_cq_ex_to_cq(cq);
+  std::thread([&] {
+    ibv_poll_cq_attr attr{};
+    EXPECT(ibv_start_poll(cq, &attr) == 0);
+  }).join();
+  EXPECT(commands_of(qp, IBV_QPS_RESET) == 0);
+}
+
 constexpr Case kCases[] = {
     {"overlay_yields_after_many_empty_polls", overlay_yields_after_many_empty_polls},
     {"overlay_counts_by_thread", overlay_counts_by_thread},
@@ -154,6 +230,12 @@ constexpr Case kCases[] = {
     {"rereg_mr_checks_its_input_first", rereg_mr_checks_its_input_first},
     {"memory_verbs_of_hardware_are_its_own", memory_verbs_of_hardware_are_its_own},
     {"advice_goes_to_the_daemon_in_pieces", advice_goes_to_the_daemon_in_pieces},
+    {"reset_drops_the_completions_and_nothing_else_does",
+     reset_drops_the_completions_and_nothing_else_does},
+    {"reset_waits_for_polls_of_other_threads_and_not_for_its_own",
+     reset_waits_for_polls_of_other_threads_and_not_for_its_own},
+    {"an_unended_poll_of_another_thread_does_not_block_reset_for_ever",
+     an_unended_poll_of_another_thread_does_not_block_reset_for_ever},
 };
 
 }  // namespace

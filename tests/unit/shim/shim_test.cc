@@ -127,7 +127,10 @@ INSTANTIATE_TEST_SUITE_P(
                     "overlay_keeps_providers_apart", "overlay_leaves_hardware_alone",
                     "rereg_mr_is_a_command_and_updates_the_region",
                     "rereg_mr_checks_its_input_first", "memory_verbs_of_hardware_are_its_own",
-                    "advice_goes_to_the_daemon_in_pieces"),
+                    "advice_goes_to_the_daemon_in_pieces",
+                    "reset_drops_the_completions_and_nothing_else_does",
+                    "reset_waits_for_polls_of_other_threads_and_not_for_its_own",
+                    "an_unended_poll_of_another_thread_does_not_block_reset_for_ever"),
     case_name);
 
 TEST(ShimShards, DoorbellsChooseTheirShard) {

@@ -1,0 +1,12 @@
+// The part of the overlay that removes a queue pair's completions when it is reset.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+namespace rocemu::shim {
+
+/// Lays the guarded ibv_create_cq_ex over an emulated device's context whose poll_cq is guarded.
+/// What cannot be guarded (a second librxe in the process) ends the removal of completions.
+void overlay_cq_ops(ibv_context* context, bool is_poll_guarded);
+
+}  // namespace rocemu::shim
