@@ -2,11 +2,13 @@
 // they poll while the worker that would complete them waits for a core. After ibv_open_device of an
 // emulated device, its public ops.poll_cq is ours: it calls the provider's and, after kPatience
 // empty polls in a row on one thread, yields the core at each further one. Only the public layout
-// of ibv_context is relied on. Callers that found ibv_open_device by dlsym miss the overlay, and
-// lose nothing else by it.
-#include <infiniband/verbs.h>
+// of ibv_context is relied on. Callers that found ibv_open_device by dlsym miss the overlay: their
+// polls do not yield, and completions of the queue pairs that they reset stay, as with librxe.
+#include "verbs_shim/overlay.h"
+
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -54,11 +56,11 @@ constexpr std::array<PollCq, sizeof...(I)> make_overlays(std::index_sequence<I..
 }
 constexpr auto kOverlays = make_overlays(std::make_index_sequence<kMaxProviders>{});
 
-// Our function for a provider's (or for ours); none when there are too many.
+bool is_ours(PollCq poll) { return std::ranges::find(kOverlays, poll) != kOverlays.end(); }
+
+// Our function for a provider's; the provider's own when there are too many, or it is ours.
 PollCq overlay_for(PollCq provider) {
-  for (const PollCq overlay : kOverlays) {
-    if (overlay == provider) return provider;
-  }
+  if (is_ours(provider)) return provider;
   for (std::size_t i = 0; i < kMaxProviders; ++i) {
     PollCq expected = nullptr;
     if (provider_polls[i].compare_exchange_strong(expected, provider, std::memory_order_acq_rel)) {
@@ -66,12 +68,15 @@ PollCq overlay_for(PollCq provider) {
     }
     if (expected == provider) return kOverlays[i];
   }
-  return nullptr;
+  return provider;
 }
 
 constinit LibraryFunction<ibv_context*(ibv_device*)> library_open_device("ibv_open_device");
 
 }  // namespace
+
+bool has_guarded_polls(const ibv_context* context) { return is_ours(context->ops.poll_cq); }
+
 }  // namespace rocemu::shim
 
 ROCEMU_INTERPOSE(ibv_context*, ibv_open_device, ibv_device* device) {
@@ -84,9 +89,7 @@ ROCEMU_INTERPOSE(ibv_context*, ibv_open_device, ibv_device* device) {
   ibv_context* context = open_device(device);
   if (context == nullptr || fd_kind(context->cmd_fd) != FdKind::kContext) return context;
   overlay_memory_ops(context);
-  const PollCq overlay =
-      context->ops.poll_cq != nullptr ? overlay_for(context->ops.poll_cq) : nullptr;
-  if (overlay != nullptr) context->ops.poll_cq = overlay;
-  overlay_cq_ops(context, overlay != nullptr);
+  if (context->ops.poll_cq != nullptr) context->ops.poll_cq = overlay_for(context->ops.poll_cq);
+  overlay_cq_ops(context);
   return context;
 }

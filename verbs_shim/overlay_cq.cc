@@ -11,6 +11,7 @@
 #include "rocemu/abi/commands.h"
 #include "verbs_shim/export.h"
 #include "verbs_shim/fd_table.h"
+#include "verbs_shim/overlay.h"
 #include "verbs_shim/overlay_command.h"
 #include "verbs_shim/overlay_library.h"
 #include "verbs_shim/poll_guard.h"
@@ -26,7 +27,7 @@ using EndPoll = void (*)(ibv_cq_ex*);
 constinit std::atomic<CreateCqEx> provider_create{nullptr};
 constinit std::atomic<StartPoll> provider_start{nullptr};
 constinit std::atomic<EndPoll> provider_end{nullptr};
-// A poll that does not pass the guard is possible: no completion is removed any more.
+// Without it, an extended CQ is polled past the guard: no completion is removed any more.
 constinit std::atomic<bool> is_guard_complete{true};
 // Polls that this thread has begun and not ended: it would wait for itself.
 thread_local unsigned open_polls __attribute__((tls_model("initial-exec"))) = 0;
@@ -70,7 +71,8 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
 
 // The reset is done, whatever comes of this; completions that stay are what Soft-RoCE leaves.
 void drop_completions(const ibv_qp* qp) {
-  if (!is_guard_complete.load(std::memory_order_relaxed) || open_polls != 0) return;
+  if (!has_guarded_polls(qp->context) || open_polls != 0) return;
+  if (!is_guard_complete.load(std::memory_order_relaxed)) return;
   if (qp->send_cq == nullptr || qp->recv_cq == nullptr) return;
   const int saved = errno;
   if (const StoppedPolls stopped(qp->send_cq, qp->recv_cq); stopped) {
@@ -84,18 +86,18 @@ constinit LibraryFunction<int(ibv_qp*, ibv_qp_attr*, int)> library_modify_qp("ib
 
 }  // namespace
 
-void overlay_cq_ops(ibv_context* context, bool is_poll_guarded) {
+void overlay_cq_ops(ibv_context* context) {
   verbs_context* extended = verbs_get_ctx(context);
   const bool has_extended_cqs =
       extended != nullptr &&
       extended->sz >= sizeof(*extended) - offsetof(verbs_context, create_cq_ex) &&
       extended->create_cq_ex != nullptr;
-  if (!is_poll_guarded ||
-      (has_extended_cqs && !is_the_one(provider_create, extended->create_cq_ex))) {
+  if (!has_extended_cqs) return;
+  if (is_the_one(provider_create, extended->create_cq_ex)) {
+    extended->create_cq_ex = create_cq_ex;
+  } else {
     is_guard_complete.store(false, std::memory_order_relaxed);
-    return;
   }
-  if (has_extended_cqs) extended->create_cq_ex = create_cq_ex;
 }
 
 }  // namespace rocemu::shim

@@ -5,8 +5,9 @@
 
 namespace rocemu::shim {
 
-/// Lays the guarded ibv_create_cq_ex over an emulated device's context whose poll_cq is guarded.
-/// What cannot be guarded (a second librxe in the process) ends the removal of completions.
-void overlay_cq_ops(ibv_context* context, bool is_poll_guarded);
+/// Lays the guarded ibv_create_cq_ex over an emulated device's context that was just opened.
+/// Extended CQs that cannot be guarded (a second librxe in the process) end the removal of
+/// completions.
+void overlay_cq_ops(ibv_context* context);
 
 }  // namespace rocemu::shim

@@ -1,4 +1,5 @@
 // The overlay, against fake_verbs: poll_cq, rereg_mr, advise_mr, modify_qp.
+#include <dlfcn.h>
 #include <infiniband/verbs.h>
 
 #include <atomic>
@@ -208,6 +209,20 @@ void reset_waits_for_polls_of_other_threads_and_not_for_its_own() {
   EXPECT(commands_of(qp, IBV_QPS_RESET) == 1);
 }
 
+// Its polls do not pass the guard, so the daemon must not move what they read.
+void reset_leaves_a_context_that_the_overlay_missed_alone() {
+  const auto open = reinterpret_cast<ibv_context* (*)(ibv_device*)>(dlvsym(
+      dlopen("libfake_verbs.so.0", RTLD_LAZY | RTLD_NOLOAD), "ibv_open_device", "IBVERBS_1.1"));
+  EXPECT(open != nullptr);
+  ibv_cq cq{};
+  ibv_qp qp{};
+  qp.context = open(nullptr);
+  qp.send_cq = qp.recv_cq = &cq;
+  EXPECT(commands_of(qp, IBV_QPS_RESET) == 0);
+  qp.context = open_verbs(0);
+  EXPECT(commands_of(qp, IBV_QPS_RESET) == 1);
+}
+
 void an_unended_poll_of_another_thread_does_not_block_reset_for_ever() {
   ibv_context* context = open_verbs(0);
   ibv_cq_ex* cq = make_cq_ex(context);
@@ -234,6 +249,8 @@ constexpr Case kCases[] = {
      reset_drops_the_completions_and_nothing_else_does},
     {"reset_waits_for_polls_of_other_threads_and_not_for_its_own",
      reset_waits_for_polls_of_other_threads_and_not_for_its_own},
+    {"reset_leaves_a_context_that_the_overlay_missed_alone",
+     reset_leaves_a_context_that_the_overlay_missed_alone},
     {"an_unended_poll_of_another_thread_does_not_block_reset_for_ever",
      an_unended_poll_of_another_thread_does_not_block_reset_for_ever},
 };

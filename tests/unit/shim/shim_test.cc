@@ -130,6 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "advice_goes_to_the_daemon_in_pieces",
                     "reset_drops_the_completions_and_nothing_else_does",
                     "reset_waits_for_polls_of_other_threads_and_not_for_its_own",
+                    "reset_leaves_a_context_that_the_overlay_missed_alone",
                     "an_unended_poll_of_another_thread_does_not_block_reset_for_ever"),
     case_name);
 
