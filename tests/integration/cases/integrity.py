@@ -15,12 +15,15 @@ def integrity(tool):
     program = os.path.join(tool.build, "tests/integration/integrity/rocemu_integrity")
     with Daemon(tool.asan) as daemon:
         port = free_port()
-        common = ["--seconds", str(seconds), "--qps", "6", "--seed", str(seed), "--ack-timeout", "17"]
+        common = ["--seconds", str(seconds), "--qps", "6", "--seed", str(seed)]
         outcome = run_pair(
             daemon.command([program, "--device", "roce0", "--listen", str(port), *common]),
             daemon.command([program, "--device", "roce1", "--connect", str(port), *common]), port,
             timeout=seconds + 90)
-        outcome.require()
+        try:
+            outcome.require()
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}\n{daemon.describe('roce0')}{daemon.describe('roce1')}") from failure
         for text in (outcome.server_text, outcome.client_text):
             assert "mismatches 0" in text, text
         moved = int(outcome.server_text.split("bytes ")[1].split(",")[0])

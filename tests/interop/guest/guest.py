@@ -106,11 +106,6 @@ class Guest:
             raise AssertionError(f"guest: {command}: exit {code}\n{out[-1500:]}{err[-1500:]}")
         return out
 
-    def counters(self):
-        """rxe0's hw_counters and the RoCE octets that net0 carried."""
-        text = self.run("cd /sys/class/infiniband/rxe0/ports/1/hw_counters && grep -H . *")
-        return {name: int(value) for name, value in (row.split(":") for row in text.split())}
-
     def send(self, **request):
         self.line.sendall(json.dumps(request).encode() + b"\n")
 
