@@ -56,6 +56,7 @@ Worker::Impl::Impl(const WorkerConfig& worker_config, WorkerBlock& block)
       now(read_clock()),
       job_fd(make_eventfd()),
       notification_fd(make_eventfd()) {
+  ROCEMU_CHECK(burst.size() >= config.transmit_budget);
   config.max_contexts = std::min(config.max_contexts, kMaxContexts);
   active.reserve(config.max_contexts);
   rung.qps.reserve(kDoorbellRingSize + Doorbells::kSweepSlots);

@@ -31,8 +31,10 @@ namespace rocemu::dpdk {
 
 struct WorkerConfig {
   std::uint32_t max_contexts = 4096;   ///< At most 8192.
-  std::uint32_t burst = 32;            ///< Frames received from a port a turn; 1 ... 256.
   std::uint32_t transmit_budget = 64;  ///< Frames sent by an engine a turn.
+  /// Frames received from a port a turn; 1 ... 256. Not less than transmit_budget: else the queue
+  /// between two devices fills, and on a slow machine ACK timers expire for what waits in it.
+  std::uint32_t burst = 64;
   Duration spin_before_sleep = microseconds(2);
   Duration max_poll_interval = milliseconds(1);  ///< Back-off limit for ports without an interrupt.
   int cpu = -1;                                  ///< Pin to this CPU; -1: not pinned.

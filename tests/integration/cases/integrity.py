@@ -30,5 +30,7 @@ def integrity(tool):
         counters = [daemon.counters(d) for d in ("roce0", "roce1")]
         crossed = sum(c["rx_payload_bytes"] for c in counters)
         assert crossed >= moved > 0, f"{crossed} of {moved} octets crossed"
+        # However slow the machine: the worker takes from the wire as much as it puts there.
+        assert all(c["port_xmit_wait"] == 0 for c in counters), "the queue of the built-in wire filled"
         print(f"     seed {seed}: " + outcome.server_text.strip().splitlines()[-1], flush=True)
         assert "ERROR: " not in daemon.log() and "runtime error" not in daemon.log(), daemon.log()[-3000:]
