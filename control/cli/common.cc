@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include "control/config.h"
 #include "control/unique_fd.h"
@@ -87,7 +88,9 @@ std::string find_part(const std::string& name) {
   for (const fs::path& place :
        {here / name, here / "verbs_shim" / name, here.parent_path() / "lib" / "rocemu" / name,
         here.parent_path() / "lib" / name}) {
-    if (fs::exists(place)) return place.string();
+    std::error_code unreadable;
+    if (fs::exists(place, unreadable)) return place.string();
+    if (unreadable) throw Failure(place.string() + ": " + unreadable.message());
   }
   throw Failure(name + " is not found beside " + here.string() + " nor in its lib folder");
 }

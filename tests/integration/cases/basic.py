@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 from harness.apps import free_port, run_pair
-from harness.daemon import Daemon
+from harness.daemon import Daemon, ordinary_users_daemon
 from harness.pairs import embedded, perftest_row, run_program
 from harness.report import case, require_root
 
@@ -136,10 +136,6 @@ def tool_views(tool):
 @case("ordinary user: pingpong and ib_write_bw without capabilities")
 def ordinary_user(tool):
     require_root()
-    prefix = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all",
-              "--bounding-set=-all", "--no-new-privs"]
-    daemon = Daemon(tool, prefix=prefix)
-    os.chown(daemon.dir, 65534, 65534)
-    with daemon:
+    with ordinary_users_daemon(tool) as daemon:
         run_program(embedded(daemon), ["ibv_rc_pingpong"], 2 * 4096 * 1000, is_perftest=False)
         run_program(embedded(daemon), ["ib_write_bw", "-n", "200", "-s", "65536"], 200 * 65536)

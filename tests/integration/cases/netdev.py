@@ -2,13 +2,12 @@
 the netdev's addresses."""
 
 import json
-import os
 import subprocess
 import threading
 import time
 
 from harness.apps import end, free_port, is_listening, run_pair, start
-from harness.daemon import Daemon
+from harness.daemon import Daemon, ordinary_users_daemon
 from harness.namespaces import NetdevPair, ip
 from harness.pairs import embedded, run_program
 from harness.report import case, require_root
@@ -207,13 +206,9 @@ def sysfs_tree(tool):
 @case("netdev: without the right to make one the device has its configured addresses")
 def no_right(tool):
     require_root()
-    prefix = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all",
-              "--bounding-set=-all", "--no-new-privs"]
     config = ("[roce0]\nlink = wire:w\nip = 10.77.0.1\nnetdev = rn0\n"
               "[roce1]\nlink = wire:w\nip = 10.77.0.2\n")
-    daemon = Daemon(tool, prefix=prefix, config=config)
-    os.chown(daemon.dir, 65534, 65534)
-    with daemon:
+    with ordinary_users_daemon(tool, config) as daemon:
         assert "CAP_NET_ADMIN" in daemon.log(), daemon.log()
         run_program(embedded(daemon), ["ib_write_bw", "-n", "50"], 50 * 65536)
     missing = Daemon(tool, config="[roce0]\nnetdev = rn0\nnetns = rocemu-no-such\n")

@@ -8,6 +8,7 @@ import tempfile
 import time
 
 from harness.daemon import Daemon
+from harness.namespaces import ip
 from harness.pairs import Ends, run_program, whole_windows
 from harness.report import case, require_root
 
@@ -79,9 +80,14 @@ class VethPair:
         self.mtu = mtu
 
     def __enter__(self):
-        def ip(*words):
-            subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
 
+    def _make(self):
         a, b = self.names
         for name in self.names:
             ip("netns", "add", name)
@@ -92,7 +98,6 @@ class VethPair:
                             f"net.ipv6.conf.{device}.disable_ipv6=1"], check=True)
             ip("-n", name, "link", "set", device, "up")
             ip("-n", name, "link", "set", "lo", "up")
-        return self
 
     def __exit__(self, *_):
         for name in self.names:

@@ -1,5 +1,6 @@
 """A rocemud of our own: started in a private run-time directory, asked by the rocemu tool, ended with everything that it started."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -81,3 +82,25 @@ class Daemon:
     def log(self):
         with open(os.path.join(self.dir, "rocemud.log"), encoding="utf-8") as f:
             return f.read()
+
+
+@contextlib.contextmanager
+def ordinary_users_daemon(tool, config=None):
+    """A daemon of a user without any capability, whose commands run as that user, too.
+
+    Its programs are copies: the build may stand where only root may look (/root).
+    """
+    user = 65534
+    programs = tempfile.mkdtemp(prefix="rocemu-programs-")
+    try:
+        os.chmod(programs, 0o755)
+        for part in ("rocemu", "rocemud", "verbs_shim/librocemu_shim.so"):
+            shutil.copy(os.path.join(tool.build, part), programs)
+        prefix = ["setpriv", "--reuid", str(user), "--regid", str(user), "--clear-groups", "--inh-caps=-all",
+                  "--bounding-set=-all", "--no-new-privs"]
+        daemon = Daemon(Tool(programs), config=config, prefix=prefix)
+        os.chown(daemon.dir, user, user)
+        with daemon:
+            yield daemon
+    finally:
+        shutil.rmtree(programs)

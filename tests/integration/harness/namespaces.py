@@ -53,12 +53,12 @@ class NetdevPair:
         self.client = InNamespace(self.daemon, self.names[1])
 
     def __enter__(self):
-        for name in self.names:
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
         try:
+            for name in self.names:
+                ip("netns", "add", name)
+                ip("-n", name, "link", "set", "lo", "up")
             self.daemon.up()
-        except AssertionError:
+        except BaseException:
             self.__exit__()
             raise
         return self
